@@ -126,7 +126,7 @@ def test_a_question_of_the_other_agent_reaches_the_user(tmp_path: Path):
     run(talk())
 
 
-def test_a_question_that_nobody_can_answer_is_reported_and_the_conversation_stays_usable(tmp_path: Path):
+def test_a_question_without_a_user_to_answer_is_reported_and_the_conversation_stays_usable(tmp_path: Path):
     skills(tmp_path, "poster", poster=ASK)
     agents(tmp_path, editor="agents: [designer]", designer="")
     model = Agent(please=ask_agent("designer", "draw"), draw=run_skill("poster"), simple=ask_agent("designer", "hi"))
@@ -137,7 +137,7 @@ def test_a_question_that_nobody_can_answer_is_reported_and_the_conversation_stay
                 waiting = asyncio.ensure_future(chat.say("please"))
                 await reach(lambda: len(chat.questions))
             waiting.cancel()
-            assert (await rt.resume("c")).status == "waiting"  # nobody is there
+            assert (await rt.resume("c")).status == "waiting"  # no user is there
             [link] = links(rt, "c")
             assert link.state == "input-required"
             assert "Which colour?" in link.reply

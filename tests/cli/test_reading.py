@@ -31,7 +31,7 @@ def test_show_lists_turns_ops_questions_and_decisions(here: Path, reyn):
         "5     turn 1",
         "7     file write workspace:a.txt · ok",
         "10     file read gone.txt · error: there is no file `gone.txt`",
-        *[line for line in lines if "denied" in line],
+        *[line for line in lines if " denied: " in line],
         "14     turn 2",
         *[line for line in lines if "rejected" in line],
         "18     turn 3",
@@ -41,6 +41,7 @@ def test_show_lists_turns_ops_questions_and_decisions(here: Path, reyn):
         "26     turn 4",
         "28     file edit workspace:a.txt · ok",
         "30     → finish (1.00) complete",
+        "32     used file.write, file.read (error), file.read (denied), ask_user, file.edit",
         "33   finished",
     ]
     assert "path: work" in lines
@@ -55,6 +56,47 @@ def test_show_lists_turns_ops_questions_and_decisions(here: Path, reyn):
         "op": "file write workspace:a.txt",
         "status": "ok",
     }
+
+
+WRITE = file("write", "workspace:a.txt", content="x")
+ENDS = [
+    ([finish()], "no op used", []),
+    ([act(WRITE, WRITE), finish()], "used file.write 2 times", [("file.write", "ok", 2)]),
+    ([act(file("read", "gone.txt")), finish()], "used file.read (error)", [("file.read", "error", 1)]),
+    ([with_ops(finish(), WRITE)], "used file.write", [("file.write", "ok", 1)]),
+    (["no JSON"], "no op used", []),
+]
+
+
+@pytest.mark.parametrize(("answers", "text", "ops"), ENDS)
+def test_a_visit_of_a_phase_with_ops_ends_with_the_ops_that_it_used(here: Path, reyn, answers, text: str, ops):
+    write_skill(here, "two", {"a": ["work"], "work": ["end"]}, ops={"work": "file"})
+    write_answers(here, go("work"), *answers)
+    how = ("two", IN, "--max-phase-retries", "0")
+    line = next(
+        line for line in reyn("run", *how, "--run-id", "r").out.splitlines() if " op used" in line or "used f" in line
+    )
+    assert line.endswith(text)
+    shown = [line for line in reyn("show", "r").out.splitlines() if text in line]
+    assert len(shown) == 1, "the phase without ops has no such line"
+    ended = {"phase": "work", "visit": 1, "ops": [dict(zip(("op", "status", "times"), op, strict=True)) for op in ops]}
+    [step] = [step for step in reyn("show", "r", "--json").json["steps"] if "ops" in step]
+    assert {key: step[key] for key in ended} == ended
+    assert step["type"] == ("visit_failed" if answers == ["no JSON"] else "visit_end")
+    assert reyn("run", *how, "--json").json["visits"] == [ended]
+
+
+def test_ops_of_steps_are_not_ops_that_the_model_used(here: Path, reyn):
+    step = "preprocessor:\n  - run_op: {op: {kind: file, op: write, path: workspace:s, content: x}, into: data.w}\n"
+    write_skill(here, "two", {"work": ["end"]}, ops={"work": "file"}, phase_keys={"work": step})
+    write_answers(here, finish())
+    assert "no op used" in reyn("run", "two", IN).out
+
+
+def test_a_visit_that_another_command_continues_ends_with_its_ops(here: Path, reyn):
+    write_answers(here, act(question("Sure?")), finish())
+    reyn("run", "asking", IN, "--run-id", "r")
+    assert "used ask_user" in reyn("answer", "r", "1.1.1", "yes").out
 
 
 def test_show_lists_rejections_rollbacks_and_restored_files(here: Path, reyn):

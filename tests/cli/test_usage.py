@@ -118,7 +118,7 @@ def test_runs_and_show_have_the_cost(spent: Path, reyn):
     shown = reyn("show", "day-1").out
     assert shown.count("cost 0.0024 USD · 1,100 tokens · 1 call") == 2, "one line for each visit"
     assert "used: 2,200 tokens (2,000 in, 800 cached, 200 out), 0.0048 USD" in shown
-    costs = [step for step in json.loads(reyn("show", "day-1", "--json").out)["steps"] if step["type"] == "visit_cost"]
+    costs = [step for step in json.loads(reyn("show", "day-1", "--json").out)["steps"] if step["type"] == "visit_end"]
     assert [(step["cost"], step["currency"]) for step in costs] == [("0.0024", "USD")] * 2
 
 

@@ -134,6 +134,23 @@ def test_a_call_streams_text_tool_calls_and_the_reply(tmp_path: Path):
     asyncio.run(scenario())
 
 
+def test_a_chat_has_a_model_of_its_own_a_toolkit_and_its_docstring_as_prompt(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, "not asked")
+        own = Chatty(calls(("add", '{"a": 1, "b": 2}')), "It is 3.", name="own")
+
+        @llm_chat(llm_interface=own, toolkit=[add], runtime=world.rt)
+        async def agent(message: str, history: list) -> None:
+            """System prompt here."""
+
+        assert (await agent("hello", [])).text == "It is 3."
+        assert own.requests[0].messages[0].text.startswith("System prompt here.")
+        assert "add" in [tool.name for tool in own.requests[0].tools]
+        assert world.model.requests == []
+
+    asyncio.run(scenario())
+
+
 def test_the_history_of_a_reply_is_the_history_of_the_next_call(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, "Hello Ada.", "You are Ada.")
@@ -977,9 +994,13 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         image = load_image(path)
         assert image == Image("image/png", base64.b64encode(PNG).decode())
         world = World(tmp_path, "A picture.", "Still.")
+        world.model.reads_images = True
         reply = await world.agent(Message("user", "What is this?", (image,)))
         assert any(message.images for message in world.model.requests[0].messages)
-        assert reply.history[0].images == (image,)
+        assert [(message.text, message.images) for message in reply.history] == [
+            ("What is this?", (image,)),
+            ("A picture.", ()),
+        ]
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
         await world.check()

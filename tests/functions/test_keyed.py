@@ -98,6 +98,9 @@ def test_an_abort_ends_the_turn_and_the_next_message_goes_on(
             reply = await (till.chat("and now?") if key else till.chat("and now?", history))
             assert (reply.text, till.paid) == ("Fine.", [7])
             assert list(reply.history)[: len(history)] == list(history)
+            if key:
+                kinds = {event.kind for event in runtime.runs.events(reply.run_id)}
+                assert kinds & {"phase_aborted", "skill_aborted"} == {"phase_aborted"}
             await runtime.runs.replay(reply.run_id)
 
     asyncio.run(scenario())

@@ -12,7 +12,8 @@ import pytest
 
 from reyn import RunResult, SyncRuntime
 from reyn.context.histories import Histories
-from reyn.context.transcript import NormalizedMessage, normalize
+from reyn.context.messages import NormalizedMessage
+from reyn.context.transcript import normalize
 from reyn.errors import (
     HistoryInvalid,
     InputInvalid,

@@ -237,7 +237,7 @@ class Conversation:
             self._replies.resolve(0, reply)
 
     async def _leave(self, reply: asyncio.Future[Reply]) -> None:
-        """Abort a reply that nobody reads any more, and wait until that is recorded."""
+        """Abort a reply that has no reader any more, and wait until that is recorded."""
         end: asyncio.Future[Any] | None = reply if self._stays_open else self._driving
         if end is not None and not end.done():
             self.abort("the caller left the stream")
@@ -247,7 +247,7 @@ class Conversation:
                 end.cancel()
                 raise
         if not reply.cancel() and not reply.cancelled():
-            reply.exception()  # it was raised, or nobody reads it
+            reply.exception()  # it was raised, or has no reader
 
     def post(self, message: str | Message, reply: asyncio.Future[Reply] | None = None) -> None:
         """Say something without waiting for the reply; the items of the conversation contain it.

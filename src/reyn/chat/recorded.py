@@ -9,7 +9,7 @@ import msgspec
 from reyn.chat.items import Stopped
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
-from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.errors import (
     ChatStopped,
     ConversationInvalid,
@@ -20,9 +20,11 @@ from reyn.errors import (
     hint_of,
     turn_hint,
 )
+from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
     from reyn.chat.items import Reply
+    from reyn.context.messages import NormalizedMessage
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
@@ -39,7 +41,7 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     Args:
         runs: The recorded runs.
         run_id: The conversation.
-        before: The messages until its first turn. Their system message stays.
+        before: The messages until its first turn. Their system message stays, unless a hook replaced it.
     """
     try:
         state = runs.state(run_id)
@@ -53,7 +55,9 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     rendered = _rendered.render(
         run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (NO_MESSAGES, start)
     )
-    return rendered.with_system(before.system)
+    system = found.messages.system
+    is_replaced = system is not None and system.content and system.parts != (Part(blob=found.instructions),)
+    return rendered.with_system(_as_seen(system, runs.content) if system and is_replaced else before.system)
 
 
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:

@@ -66,7 +66,7 @@ def execute(
 
 def _report(runtime: SyncRuntime, result: RunResult, progress: Progress) -> Report:
     if wants_json():
-        return Report(result_as_json(result), code=result.exit_code)
+        return Report(result_as_json(result) | {"visits": progress.visits}, code=result.exit_code)
     took, action = duration(progress.took), runtime.runs.next_action(runtime.runs.find(result.run_id))
     new = tuple(warning for warning in result.warnings if warning not in progress.warned)
     files, is_complete = runtime.runs.changed_files(result.run_id), progress.is_usage_complete(result)

@@ -20,6 +20,9 @@ NEXT_COMMANDS = {
     "`reyn resume RUN --retry --upgrade` retries it.",
     "RYN203": "`reyn show RUN` shows the step, `reyn resume RUN --retry --upgrade` retries it.",
     "RYN204": "`reyn show RUN` shows the sub-run, `reyn resume RUN --retry --upgrade` visits the node again.",
+    "RYN205": "`reyn show RUN` lists the ops of the visit, `reyn permissions explain SKILL` why one is denied, "
+    "`reyn resume RUN --retry --upgrade` retries it.",
+    "RYN206": "`reyn show RUN` lists the ops of the visit, `reyn resume RUN --retry --upgrade` retries it.",
     "RYN301": "`reyn resume RUN --retry` retries it.",
     "RYN302": "`reyn permissions list` lists the ids.",
     "RYN311": "`reyn secret allow {secret} {origin}` binds it.",

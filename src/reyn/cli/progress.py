@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reyn.cli.timeline import Timeline, coloured_line
 from reyn.cli.writer import is_plain, is_terminal, out, styled
@@ -37,6 +37,7 @@ class Progress:
     Attributes:
         run_id: The run that the command executes, not one of its sub-runs.
         warned: Warnings that were printed.
+        visits: The visits of this run that ended and whose phases have ops: phase, number, ops.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class Progress:
     ) -> None:
         self.run_id = ""
         self.warned: set[str] = set()
+        self.visits: list[dict[str, Any]] = []
         self._is_introduced = False
         self._err = err
         self._people = people
         self._runtime = runtime
-        self._timeline = Timeline(runtime.runs.content, lambda run: runtime.runs.find(run).phase)
+        self._timeline = Timeline(runtime.runs.content, runtime.runs.events)
         self._stream = (JsonStream() if err else TextStream()) if stream else None
         self._live_line = None if stream else _live_line(err=err)
         self._started = time.monotonic()
@@ -72,6 +74,8 @@ class Progress:
         self._stream_answer(event)
         self._received = 0
         entry = self._timeline.add(event)
+        if entry is not None and "ops" in entry.data and event.run_id == self.run_id:
+            self.visits.append({key: entry.data[key] for key in ("phase", "visit", "ops")})
         if entry is None or entry.type not in _BEGINNINGS:
             self.introduce(event.run_id)
         self._is_introduced = True

@@ -215,6 +215,8 @@ EXAMPLES = {
     "RYN202": ("reyn show order-17", "reyn frame order-17", "reyn resume order-17 --retry --upgrade"),
     "RYN203": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
     "RYN204": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
+    "RYN205": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
+    "RYN206": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
     "RYN301": ("reyn resume order-17 --retry",),
     "RYN302": ("reyn permissions list", "reyn permissions revoke 3"),
     "RYN311": ("reyn secret allow OPENAI_API_KEY https://api.openai.com",),

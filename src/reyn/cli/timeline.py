@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.cli.output import duration, limit_text, short
+from reyn.cli.visit_ends import ActingPhases, VisitOps, end_of_visit
 from reyn.cli.writer import Styled, styled
 from reyn.config.budgets import amount_text, money_text
 from reyn.errors import JournalError
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from reyn.journal import Body, Event
 
@@ -69,8 +71,7 @@ class _Run:
     def __init__(self, depth: int = 0) -> None:
         self.depth = depth
         self.phase = ""
-        self.visit = 0
-        self.called_at = 0
+        self.visit = self.called_at = 0
         self.ops: dict[str, str] = {}
         """The name of each op that was started; empty for one whose request is a question."""
         self.sub_runs: dict[str, str] = {}
@@ -80,6 +81,18 @@ class _Run:
         """The price of the call in progress."""
         self.call_cost: int | None = None
         self.visit_cost = kinds.Charge()
+        self.skill_hash = ""
+        self.visit_ops = VisitOps()
+
+    def take(self, body: Body) -> None:
+        """Take an event of the run."""
+        match body:
+            case kinds.RunStarted() | kinds.RunForked() | kinds.RunResumed():
+                self.skill_hash = body.skill_hash or self.skill_hash
+            case kinds.PhaseStarted(phase=phase, visit=visit):
+                self.phase, self.visit, self.ops, self.visit_cost = phase, visit, {}, kinds.Charge()
+                self.visit_ops = VisitOps()
+        self.visit_ops.add(body)
 
     @property
     def where(self) -> str:
@@ -91,7 +104,7 @@ class Timeline:
 
     Args:
         content: Returns the bytes that an event refers to by hash.
-        phase_of: Returns the phase of a run whose first events are not passed in.
+        recorded: Returns the events of a run whose first ones are not passed in.
 
     Attributes:
         activity: What the run does after its last event.
@@ -99,9 +112,12 @@ class Timeline:
         unreported: The number of model calls whose usage the model did not report.
     """
 
-    def __init__(self, content: Callable[[str], bytes], phase_of: Callable[[str], str] = lambda _: "") -> None:
+    def __init__(
+        self, content: Callable[[str], bytes], recorded: Callable[[str], Iterable[Event]] = lambda _: ()
+    ) -> None:
         self._content = content
-        self._phase_of = phase_of
+        self._recorded = recorded
+        self._phases = ActingPhases(content)
         self._runs: dict[str, _Run] = {}
         self.activity = ""
         self.tokens = 0
@@ -111,6 +127,7 @@ class Timeline:
         """Return the entry of the next event, or `None` if it has none."""
         body = decode(event)
         run = self._run_of(event, body)
+        run.take(body)
         line = self._run_line(body, event, run) or self._visit_line(body, run, event.ts) or self._op_line(body, run)
         if line is None:
             return None
@@ -131,7 +148,9 @@ class Timeline:
             case _:
                 above = max((name for name in self._runs if event.run_id.startswith(f"{name}.")), key=len, default="")
                 run = _Run(self._runs[above].depth + 1 if above else 0)
-                run.phase = "" if isinstance(body, kinds.RunStarted) else self._phase_of(event.run_id)
+        if not isinstance(body, kinds.RunStarted):
+            for earlier in takewhile(lambda one: one.seq < event.seq, self._recorded(event.run_id)):
+                run.take(decode(earlier))
         self._runs[event.run_id] = run
         return run
 
@@ -200,7 +219,6 @@ class Timeline:
     def _visit_line(self, body: Body, run: _Run, ts: int) -> _Line | None:
         match body:
             case kinds.PhaseStarted(phase=phase, visit=visit):
-                run.phase, run.visit, run.ops, run.visit_cost = phase, visit, {}, kinds.Charge()
                 self.activity = run.where
                 return _Line(1, "visit", f"{phase} (visit {visit})", {"phase": phase, "visit": visit})
             case kinds.LlmRequested(call=call, model=model):
@@ -220,12 +238,10 @@ class Timeline:
                     return _Line(2, "budget_waited", text, {"waited_ms": waited})
             case kinds.BudgetSettled():
                 return _charge_line(body, run)
-            case kinds.PhaseCompleted() if run.visit_cost.cost:
-                cost = run.visit_cost
-                calls = f"{cost.calls} call{'s' if cost.calls > 1 else ''}"
-                text = f"cost {money_text(cost.cost, cost.currency)} · {cost.tokens:,} tokens · {calls}"
-                data = {"cost": amount_text(cost.cost), "currency": cost.currency, "tokens": cost.tokens}
-                return _Line(2, "visit_cost", text, data)
+            case kinds.PhaseCompleted() | kinds.PhaseAborted() | kinds.PhaseFailed():
+                has_ops = self._phases.have_ops(run.skill_hash, body.phase)
+                end = end_of_visit(body, run.visit_ops, run.visit_cost, has_ops=has_ops)
+                return _Line(2, *end) if end is not None else None
             case kinds.ModelRetried(model=model, wait_ms=wait, message=message):
                 self.activity = f"{run.where} · calling {model} again"
                 return _Line(2, "retried", _retry_text(body), {"model": model, "wait_ms": wait, "message": message})
@@ -417,12 +433,6 @@ def _answer_line(body: Body) -> _Line | None:
             return _Line(2, "compacted", text, {"messages": dropped, "original_tokens": before, "tokens": after})
         case kinds.ContextLogFailed(path=path, reason=reason):
             return _Line(2, "log_failed", f"{path} could not be written: {reason}")
-        case kinds.PhaseFailed(reason=reason):
-            return _Line(2, "visit_failed", f"visit failed: {reason}")
-        case kinds.PhaseAborted(reason=reason, code=code) if code:
-            return _Line(2, "turn_failed", f"no reply: {reason} ({code})", {"code": code})
-        case kinds.PhaseAborted(reason=reason):
-            return _Line(2, "turn_aborted", reason)
         case kinds.PhaseRolledBack(phase=phase, to=to, reason=reason):
             return _Line(1, "rolled_back", f"rolled back from {phase} to {to}: {reason}", {"from": phase, "to": to})
         case kinds.PostprocessorFailed(reason=reason, code=code):

@@ -26,6 +26,7 @@ MAX_REPEATED = 80
 """Maximum length of the text of a choice where it is repeated."""
 
 ACTING = "To run ops before you decide, answer {} instead. You are then asked again, with their results.\n"
+MUST_ACT = "This has to be done first: answer {}. You are then asked again, with the results.\n"
 
 
 HANDOFF = (
@@ -54,16 +55,16 @@ def static_text(
     """
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
     language = f"Write all texts in {one_line(frame.output_language)}.\n" if frame.output_language else ""
-    if is_plain_text:
+    if is_plain_text or (form != "full" and not frame.candidate_outputs):
         answer = ABORT_INSTEAD if allows_abort else ""
     else:
         answer = (_full_format if form == "full" else _short_format)(frame, allows_abort)
     parts = [
         task_text(frame),
-        "" if form == "tools" else _ops(frame.available_control_ops, form),
+        "" if form == "tools" else _ops(frame, form),
         f"{'Reply' if is_plain_text else 'Choose end'} only when:\n{finish}" if finish else "",
         answer,
-        HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff else "",
+        HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff and frame.candidate_outputs else "",
         language,
     ]
     return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
@@ -80,6 +81,8 @@ def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = 
     if is_plain_text:
         return f"{ANSWER_HEADING}Reply in text{', or call tools' if frame.available_control_ops else ''}.\n"
     candidates = frame.candidate_outputs
+    if not candidates:
+        return f"{ANSWER_HEADING}{_MUST_ANSWER[form]}.\n"
     if form == "full":
         choices = "".join(
             f"- {candidate.next_phase} (type {candidate.schema_name}): {_shortened(candidate.description)}\n"
@@ -92,6 +95,9 @@ def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = 
         return f"{ANSWER_HEADING}reason, choice ({candidates[0].label}), data.{act}\n"
     choices = "".join(f"{candidate.label}: {_shortened(candidate.description)}\n" for candidate in candidates)
     return f"{ANSWER_HEADING}reason, choice, data.{act}\n{choices}"
+
+
+_MUST_ANSWER = {"full": "control_ir", "short": "reason, ops", "tools": "Call the tools"}
 
 
 def _shortened(text: str) -> str:
@@ -131,6 +137,8 @@ def _full_format(frame: StableFrame, allows_abort: bool) -> str:
         frame.available_control_ops
     )
     abort = 'If the task is impossible: type "abort", decision "abort", next_phase null, artifact null.\n'
+    if not frame.candidate_outputs:
+        return _FULL_ABORT if allows_abort else ""
     return (
         f"Choices:\n{choices}\nAnswer in JSON:\n"
         '{"control": {"reason": {"summary": ...}, "type": ..., "decision": ..., "next_phase": ..., "confidence": ...}, '
@@ -141,11 +149,19 @@ def _full_format(frame: StableFrame, allows_abort: bool) -> str:
     ) + (abort if allows_abort else "")
 
 
-def _ops(ops: tuple[dict[str, Any], ...], form: AnswerForm) -> str:
+_FULL_ABORT = (
+    'If the task is impossible, answer {"control": {"reason": {"summary": ...}, "type": "abort", "decision": "abort", '
+    '"next_phase": null, "confidence": ...}} instead.\n'
+)
+
+
+def _ops(frame: StableFrame, form: AnswerForm) -> str:
+    ops = frame.available_control_ops
     if not ops:
         return ""
     answer = '{"reason": ..., "ops": [...]}' if form == "short" else '{"control_ir": [...]}'
-    return ACTING.replace("{}", answer) + "".join(f"- {_op(op)}\n" for op in ops)
+    acting = ACTING if frame.candidate_outputs else MUST_ACT
+    return acting.replace("{}", answer) + "".join(f"- {_op(op)}\n" for op in ops)
 
 
 def _op(op: dict[str, Any]) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reyn.models import Candidate
 from reyn.models.protocol import UnionCandidate
 from reyn.skills import may_finish, successors
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from reyn.skills import Skill
 
 
@@ -64,3 +68,14 @@ def _union_text(text: str, description: str, name: str) -> str:
     if text and description:
         return f"{text.rstrip('.')}: {description}"
     return text or description or f"Go on to {name}."
+
+
+def without_fields(candidate: Candidate, hidden: Collection[str]) -> Candidate:
+    """Return a candidate whose artifact lacks some fields: those that Reyn fills, and the model does not see."""
+    schema = candidate.artifact_schema
+    if not hidden or isinstance(schema, bool):
+        return candidate
+    properties = {name: field for name, field in schema.get("properties", {}).items() if name not in hidden}
+    required = [name for name in schema.get("required", ()) if name not in hidden]
+    shown = schema | {"properties": properties, "required": required}
+    return msgspec.structs.replace(candidate, artifact_schema=shown)

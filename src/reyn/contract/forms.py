@@ -51,7 +51,9 @@ _NAME_LENGTH = 64
 class ShortForm:
     """Expands short answers of one turn by its candidates."""
 
-    def __init__(self, candidates: Iterable[Candidate], *, allows_abort: bool = True) -> None:
+    def __init__(self, candidates: Iterable[Candidate], *, allows_abort: bool = True, first: str = "") -> None:
+        """Collect the choices. `first` says what has to be done before there are any."""
+        self._first = first
         self._candidates: dict[str, Candidate | None] = {candidate.label: candidate for candidate in candidates}
         if allows_abort:
             self._candidates[ABORT] = None
@@ -78,8 +80,8 @@ class ShortForm:
     def _expand_decision(self, value: dict[str, Any], probability: float | None) -> dict[str, Any] | Rejected:
         choice = value["choice"]
         if choice not in self._candidates:
-            labels = " or ".join(map(repr, self._candidates))
-            return Rejected("candidate", "$.choice", bounded(f"{choice!r} is not a choice; use {labels}"))
+            instead = self._first or f"use {' or '.join(map(repr, self._candidates))}"
+            return Rejected("candidate", "$.choice", bounded(f"{choice!r} is not a choice; {instead}"))
         confidence = value.get("confidence") if probability is None else probability
         if confidence is None:
             return Rejected("shape", "$.confidence", "it is missing; state a number from 0 to 1")

@@ -25,6 +25,7 @@ from reyn.vocabulary.schemas import STRING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from reyn.contract.ops import Duty
     from reyn.contract.verdicts import Judgement
     from reyn.journal.kinds import AnswerForm
     from reyn.models import Candidate, ToolCall
@@ -56,7 +57,7 @@ class Contract:
     """The contract of one phase, compiled once.
 
     Attributes:
-        candidates: The allowed transitions and finish.
+        candidates: The allowed transitions and finish; none while work is left that the visit must do.
         form: The form in which the model is asked to answer.
         schema: The JSON Schema of every allowed answer, for providers that can constrain their output.
         tools: In the form `tools`, the offered ops as native tools.
@@ -75,23 +76,26 @@ class Contract:
         form: AnswerForm = "full",
         asks_handoff: bool = False,
         allows_abort: bool = True,
+        left: tuple[Duty, ...] = (),
     ) -> None:
-        self.candidates = candidates
+        self.candidates = () if left else candidates
         self.form = form
         self._asks_handoff = asks_handoff
         self._allows_abort = allows_abort
-        self._short = None if form == "full" else ShortForm(candidates, allows_abort=allows_abort)
+        self._left = left
+        first = f"{_names(left)} has to be done first" if left else ""
+        self._short = None if form == "full" else ShortForm(self.candidates, allows_abort=allows_abort, first=first)
         self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
         self._tools = ToolsForm(ops, self._sizes) if form == "tools" else None
         self.tools = self._tools.definitions if self._tools else ()
-        self.reply_field = reply_field(candidates)
+        self.reply_field = reply_field(self.candidates)
         self.is_plain_text = self._tools is not None and self.reply_field is not None and not asks_handoff
         self.schema: dict[str, Any] = PLAIN_TEXT
-        if not self.is_plain_text:
-            in_schema = () if form == "tools" else ops
+        in_schema = () if form == "tools" else ops
+        if not self.is_plain_text and (self.candidates or in_schema or allows_abort):
             self.schema = answer_schema(
-                candidates, in_schema, form, asks_handoff=asks_handoff, allows_abort=allows_abort
+                self.candidates, in_schema, form, asks_handoff=asks_handoff, allows_abort=allows_abort
             )
         self._branches: dict[str | None, dict[str, Validator]] = {}
         for candidate in candidates:
@@ -250,6 +254,10 @@ class Contract:
         control = value["control"]
         artifact: Any = None if control["type"] == "abort" else value.get("artifact")
         if control["type"] != "abort":
+            # A decision that does the work itself holds only if its ops succeed.
+            if not_done := self.ops.not_done(self._left, ops) if self._left else ():
+                message = f"{_names(not_done)} has to be done first; nothing else is offered before that"
+                return Rejected("candidate", "$.control.type", bounded(message))
             branches = self._branches.get(control["next_phase"])
             if branches is None:
                 return Rejected("candidate", "$.control.next_phase", self._not_offered(control["next_phase"]))
@@ -279,3 +287,7 @@ class Contract:
         finish = "; or finish with next_phase null" if None in self._branches else ""
         what = "finishing is not offered here" if target is None else f"{target!r} is not offered here"
         return bounded(f"{what}; {allowed}{finish}")
+
+
+def _names(duties: tuple[Duty, ...]) -> str:
+    return " and ".join(duty.name for duty in duties)

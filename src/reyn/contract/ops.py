@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.jsonschema import compile_schema
+from reyn.vocabulary import form_name
 from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from reyn.jsonschema import Validator
     from reyn.vocabulary import OpSpec, OpTarget, Vocabulary
@@ -23,15 +24,53 @@ def offered_ops(vocabulary: Vocabulary, allowed: tuple[str, ...]) -> tuple[OpSpe
     return tuple(spec for spec in specs if spec is not None and spec.is_available and spec.is_offered)
 
 
+class Duty(NamedTuple):
+    """Work that a visit must do: it is done once one of several forms of ops has succeeded.
+
+    Attributes:
+        name: The entry of `must`, as messages name it.
+        forms: The names of the forms that the phase offers.
+    """
+
+    name: str
+    forms: frozenset[str]
+
+
+def duties_of(must: Iterable[Sequence[str]], vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tuple[Duty, ...]:
+    """Return the work that `must` of a phase asks for, given the ops that the phase offers."""
+    known = {form_name(spec.kind, form.op) for spec in offered for form in spec.forms}
+    return tuple(
+        Duty(
+            " or ".join(f"`{name}`" for name in group),
+            frozenset(form for name in group for form in vocabulary.forms_of(name) if form in known),
+        )
+        for group in must
+    )
+
+
+def limit_forms(offered: tuple[OpSpec, ...], left: Collection[Duty]) -> tuple[OpSpec, ...]:
+    """Return the offered ops, limited to the forms that do work which is left."""
+    names = frozenset[str]().union(*(duty.forms for duty in left))
+    limited: list[OpSpec] = []
+    for spec in offered:
+        forms = tuple(form for form in spec.forms if form_name(spec.kind, form.op) in names)
+        if len(forms) == 1 < len(spec.forms):
+            limited.append(msgspec.structs.replace(spec, summary=forms[0].summary, forms=forms))
+        elif forms:
+            limited.append(msgspec.structs.replace(spec, forms=forms))
+    return tuple(limited)
+
+
 def with_truncated_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tuple[OpSpec, ...]:
-    """Return the offered ops plus the forms that read truncated content, where the phase does not allow their kind."""
-    kinds = {spec.kind for spec in offered}
-    readers = [spec for spec in vocabulary.ops if spec.when_truncated and spec.kind not in kinds]
-    limited = [
-        msgspec.structs.replace(spec, summary=spec.when_truncated[0].summary, forms=spec.when_truncated, advice="")
-        for spec in readers
-    ]
-    return (*offered, *limited)
+    """Return the offered ops plus the forms that read truncated content, where the phase does not offer such a form."""
+    own = {spec.kind: spec for spec in offered}
+    for spec in vocabulary.ops:
+        readers, known = spec.when_truncated, own.get(spec.kind)
+        if readers and known is None:
+            own[spec.kind] = msgspec.structs.replace(spec, summary=readers[0].summary, forms=readers, advice="")
+        elif known is not None and not {form.op for form in readers} <= {form.op for form in known.forms}:
+            own[spec.kind] = msgspec.structs.replace(known, forms=(*known.forms, *readers))
+    return tuple(own.values())
 
 
 def limit_targets(offered: tuple[OpSpec, ...], targets: Mapping[str, tuple[OpTarget, ...]]) -> tuple[OpSpec, ...]:
@@ -65,6 +104,18 @@ class OpRules:
         rules = copy(self)
         rules.readable = frozenset(f"{RECORDED}{name}" for name in names)
         return rules
+
+    def not_done(self, left: Iterable[Duty], ops: Sequence[Any]) -> tuple[Duty, ...]:
+        """Return the work that none of these ops, which may be invalid, does."""
+        found = {self._name(op) for op in ops}
+        return tuple(duty for duty in left if duty.forms.isdisjoint(found))
+
+    def _name(self, op: Any) -> str:
+        """Return the name of the form that an op belongs to; empty if it is not offered."""
+        kind = op.get("kind") if isinstance(op, dict) else None
+        spec = self._offered.get(kind) if isinstance(kind, str) else None
+        form = spec.form(op.get("op")) if spec is not None else None
+        return form_name(str(kind), form.op) if form is not None else ""
 
     def only_reads_truncated(self, ops: Sequence[dict[str, Any]]) -> bool:
         """Return whether every op only reads more of truncated content; such a turn costs no act turn."""

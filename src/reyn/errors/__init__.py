@@ -28,7 +28,9 @@ code is never reused.
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   ├── SubRunFailed           RYN204
-    │   ├── ModelAborted           RYN205
+    │   ├── WorkNotDone            RYN205
+    │   ├── FillFailed             RYN206
+    │   ├── ModelAborted           RYN207
     │   ├── TranscriptInvalid      RYN220
     │   ├── MutationInvalid        RYN221
     │   └── MessageInvalid         RYN222

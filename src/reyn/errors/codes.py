@@ -156,6 +156,18 @@ UNPRODUCED_READ = finding_code(
     "RYN146: No path to a phase produces an artifact that it reads.",
     "Remove the artifact from `reads`, or let an earlier phase produce it.",
 )
+MUST_IMPOSSIBLE = finding_code(
+    "RYN147: `must` names an op that no visit of the phase can do: it is not allowed, or there are no act turns.",
+    "Add the op to `allowed_ops`, or remove it from `must`.",
+)
+BAD_FILL = finding_code(
+    "RYN148: `nodes` names no phase of the graph, or `fill` a field or an op that does not exist or may not happen.",
+    "Write a field of every artifact that can follow, and `ops.KIND.FORM.FIELD`; add the op to `must` of the phase.",
+)
+MUST_MISSING = finding_code(
+    "RYN149: Information: the instructions ask for an op, but the phase can end without it.",
+    "Add the op to `must` of the phase if no visit may end without it; otherwise there is nothing to fix.",
+)
 UNKNOWN_HANDOFF_FIELD = finding_code(
     "RYN151: `context` selects a handoff field that does not exist.",
     "Use `goal`, `epic_id`, `verdicts`, `artifacts_produced`, `decisions_made`, `open_risks` or `narrative`.",

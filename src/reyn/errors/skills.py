@@ -158,7 +158,7 @@ class AnswersRejected(ContractError, code="RYN202", exit_code=1):
     turn_hint = "Say it in other words, or use a larger model."
 
 
-class ModelAborted(ContractError, code="RYN205", exit_code=1):
+class ModelAborted(ContractError, code="RYN207", exit_code=1):
     """The model aborted a turn of a conversation. The conversation goes on with the next message."""
 
     hint = "Read the reason, then say it in other words, or use a larger model. What was completed is in the history."
@@ -180,6 +180,21 @@ class SubRunFailed(ContractError, code="RYN204", exit_code=1):
         "Inspect the sub-run that the message names, fix the skill, then retry with the current version: a run has its "
         "own copy."
     )
+
+
+class WorkNotDone(ContractError, code="RYN205", exit_code=1):
+    """A phase could not do an op of its `must`: the op was denied, or the model did not do it in its turns."""
+
+    hint = (
+        "If the op was denied, grant what the message names. Otherwise read the turns of the visit, say in the "
+        "instructions when to use the op, or raise `max_act_turns`; then retry."
+    )
+
+
+class FillFailed(ContractError, code="RYN206", exit_code=1):
+    """An op that fills a field of a result did not happen in the visit, or its value does not fit the field."""
+
+    hint = "Add the op to `must` of the phase, or make the field optional; then retry with the current version."
 
 
 class TranscriptInvalid(ContractError, code="RYN220"):

@@ -15,7 +15,8 @@ from reyn.chat import ChatItem, Conversation, Reply
 from reyn.chat.beginning import Beginning
 from reyn.chat.recorded import history_of, stop_error, unanswered_error
 from reyn.context import NormalizedMessageList
-from reyn.context.transcript import NormalizedMessage, check_message, normalize
+from reyn.context.messages import NormalizedMessage, check_message
+from reyn.context.transcript import normalize
 from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.definition import (
     MAX_SKILLS,

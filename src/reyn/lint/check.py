@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.lint import handoffs, instructions, requests, structure
+from reyn.lint import acts, handoffs, instructions, requests, structure
 from reyn.ops import standard_ops
 from reyn.skills import read_shared, read_skill
 
@@ -45,6 +45,8 @@ SKILL_RULES = (
     requests.missing_requests,
     requests.unused_requests,
     requests.python_steps,
+    acts.fills,
+    acts.asked_ops,
 )
 """Rules on the parts of a skill that could be read."""
 

@@ -40,7 +40,7 @@ from reyn.models.local_engine import (
 from reyn.models.narrowing import DecodingLimits
 from reyn.models.prices import prompt_bound
 from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer, without_abort
-from reyn.models.two_step import choice_prompt, decided_contract
+from reyn.models.two_step import act_contract, choice_prompt, decided_contract
 from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_path
 
 if TYPE_CHECKING:
@@ -148,10 +148,8 @@ class LocalModel:
     ) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
         request = self._readable(request, engine)
-        contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
-        is_free = (
-            self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
-        )
+        digest = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
+        is_free = self._settings.mode == "free" or digest in self._rejected_contracts or request.contract == PLAIN_TEXT
         is_measured = not is_free and request.answer_form == "short"
         prompt = choice_prompt(request) if is_measured and self._has_two_steps(engine) else None
         choice = engine.choose(prompt, self._labels(request, engine, prompt), cancelled) if prompt else None
@@ -164,12 +162,14 @@ class LocalModel:
             if is_measured:
                 body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
             labels = self._labels(request, engine) if is_measured else ()
-            schema = decoding_schema(request.contract, self._limits(engine, asks_confidence=not is_measured))
+            must_act = is_measured and not request.candidates and self._has_two_steps(engine)
+            contract = act_contract(request) if must_act else request.contract
+            schema = decoding_schema(contract, self._limits(engine, asks_confidence=not is_measured))
             grammar, rest = _grammars(schema, request)
             return engine.generate(body | {"grammar": grammar}, cancelled, "grammar", on_delta, labels, rest)
         except SchemaRejected as error:
             if self._settings.mode == "auto":
-                self._rejected_contracts.add(contract)
+                self._rejected_contracts.add(digest)
                 error.instead = "free"
             raise
 

@@ -92,9 +92,9 @@ def choice_prompt(request: ModelRequest) -> ChoicePrompt | None:
     """Return the prompts that ask for the choice alone.
 
     There are none if the phase has one candidate, if two candidates have the same text, or if ops are offered outside
-    of a conversation: the model may then act instead.
+    of a conversation: the model may then act instead. Where it has to act, there is no candidate.
     """
-    if request.answer_form != "short":
+    if request.answer_form != "short" or not request.candidates:
         return None
     choices = [(candidate.label, _one_line(candidate.description)) for candidate in request.candidates]
     if request.turn is not None:
@@ -176,6 +176,15 @@ def decided_contract(request: ModelRequest, label: str, op: OpChoice | None) -> 
     return {"anyOf": [one for one in _branches(request) if one["properties"].get("choice") == {"const": label}]}
 
 
+def act_contract(request: ModelRequest) -> dict[str, Any]:
+    """Return the contract of an answer to a request that has no candidate: one op, of those that are left to do.
+
+    If there is one form of one op, the model fills in its arguments.
+    """
+    branches = [one for one in _branches(request) if "ops" in one["properties"]]
+    return {"anyOf": [_with_ops(one, one["properties"]["ops"]["items"]["anyOf"]) for one in branches]}
+
+
 def _one_op(branch: dict[str, Any], offered: OfferedTarget) -> dict[str, Any]:
     """Return the branch of an act turn with one op that has a certain target."""
     calls: list[dict[str, Any]] = []
@@ -185,6 +194,11 @@ def _one_op(branch: dict[str, Any], offered: OfferedTarget) -> dict[str, Any]:
         is_target = named.get("const") == offered.name or offered.name in named.get("enum", ())
         if fields["kind"] == {"const": offered.kind} and is_target:
             calls.append(call | {"properties": fields | {offered.field: {"const": offered.name}}})
+    return _with_ops(branch, calls)
+
+
+def _with_ops(branch: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the branch of an act turn with one of some calls."""
     ops = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": 1}
     return branch | {"properties": branch["properties"] | {"ops": ops}}
 

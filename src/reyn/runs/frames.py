@@ -33,7 +33,8 @@ from reyn.skills import unpin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reyn.context.transcript import NormalizedMessage
+    from reyn.context.messages import NormalizedMessage
+    from reyn.contract import Duty
     from reyn.journal import Event
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.visit.compiled_phase import CompiledPhase
@@ -256,16 +257,25 @@ class RecordedPrompt:
         system = conversation.messages.system if conversation is not None else None
         told = message_text(system, self._content) if system is not None and system.content else ""
         phases = [skill.phase(turn.state.phase, state) for state in (turn.start, turn.state)]
+        left = self._work_left(phases[0])
         for phase in phases:
             for is_truncated in (False, True):
                 for acting in (True, False):
-                    spec = phase.turn_spec(form, acting=acting, is_truncated=is_truncated)
+                    spec = phase.turn_spec(form, acting=acting, is_truncated=is_truncated, left=left)
                     spec = spec.instructed(told) if told.strip() else spec
                     if spec.system == self._frame[0]:
                         return phase, spec, ()
         phase = phases[0]
         warning = "another version of Reyn, or a hook, phrased this prompt; its exact text is in the messages"
-        return phase, phase.turn_spec(form, acting=bool(phase.ops), is_truncated=False), (warning,)
+        return phase, phase.turn_spec(form, acting=bool(phase.ops), is_truncated=False, left=left), (warning,)
+
+    def _work_left(self, phase: CompiledPhase) -> tuple[Duty, ...]:
+        """Return what the visit must still do, by the results of its ops."""
+        if not phase.duties:
+            return ()
+        results = [self._decode(self._turn.truncated.get(name, name), dict[str, Any]) for name in self._turn.results]
+        done = {phase.vocabulary.name_of(result) for result in results if result.get("status") == "ok"}
+        return tuple(duty for duty in phase.duties if duty.forms.isdisjoint(done))
 
 
 class VisitContext(msgspec.Struct, frozen=True):

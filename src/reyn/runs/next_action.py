@@ -12,6 +12,7 @@ from reyn.errors import (
     AnswersRejected,
     ApprovalUnnamed,
     BlobMissing,
+    FillFailed,
     JournalError,
     NextAction,
     PromptTooLong,
@@ -20,6 +21,7 @@ from reyn.errors import (
     RequestRejected,
     StepFailed,
     SubRunFailed,
+    WorkNotDone,
 )
 from reyn.journal import ENDED, kinds
 from reyn.journal.family import descendants, root_run
@@ -82,7 +84,8 @@ def retry_action(journal: Journal, run_id: str) -> NextAction:
     except (JournalError, msgspec.MsgspecError):  # its events are damaged
         return NextAction("verify", run_id)
     code = summary.stop.code
-    switches = (SWITCHES[denied],) if code == StepFailed.code and denied in SWITCHES else ()
+    is_denied = code in (StepFailed.code, WorkNotDone.code) and denied in SWITCHES
+    switches = (SWITCHES[denied],) if is_denied else ()
     return NextAction(
         "resume",
         run_id,
@@ -99,7 +102,7 @@ class _Pinned(msgspec.Struct):
     function: str = ""
 
 
-_IN_SKILL = (AnswersRejected.code, StepFailed.code, SubRunFailed.code)
+_IN_SKILL = (AnswersRejected.code, StepFailed.code, SubRunFailed.code, WorkNotDone.code, FillFailed.code)
 """Failures whose cause is in the skill, of which a run has its own copy."""
 _IN_MODEL = (RecordingMissing.code, RequestRejected.code, PromptTooLong.code)
 """Failures of a model that the same request meets again."""

@@ -192,6 +192,8 @@ def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: 
         return phase not in old.skill.phases and phase not in new.skill.phases
     if old.skill.phases[phase] != new.skill.phases[phase]:
         return False
+    if old.skill.filled_fields(phase) != new.skill.filled_fields(phase):
+        return False
     form = old.phase(phase, state).form(state)
     for acting in (True, False):
         before = old.phase(phase, state).turn_spec(form, acting=acting, is_truncated=False)

@@ -1,4 +1,4 @@
-"""The ops that a phase allows: what a name stands for, and why a phase cannot allow it."""
+"""The ops that a phase allows and those that it must do: what a name stands for, and why a phase cannot have it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from reyn.documents import nearest
 from reyn.errors import codes
 
 if TYPE_CHECKING:
-    from reyn.documents import Document
+    from collections.abc import Iterator
+
+    from reyn.documents import Document, KeyPath
     from reyn.errors import Finding
+    from reyn.skills.front_matter import PhaseFrontMatter
+    from reyn.skills.values import MustAny
     from reyn.vocabulary import Vocabulary
 
 UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
@@ -44,4 +48,42 @@ def check_allowed_op(
     if spec.is_for_conversations and not is_conversation:
         message = f"op `{kind}` is for conversations, but the phase is not one"
         return document.finding(codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it")
+    return None
+
+
+def must_groups(must: tuple[str, ...] | MustAny, vocabulary: Vocabulary) -> tuple[tuple[str, ...], ...]:
+    """Return `must` as groups, of each of which one op has to succeed; `mcp:files/*` is a group, too."""
+    groups = [[name] for name in must] if isinstance(must, tuple) else [list(must.any)]
+    return tuple(tuple(member for name in group for member in members(name, vocabulary)) for group in groups)
+
+
+def check_must(document: Document, front: PhaseFrontMatter, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Report the entries of `must` that no visit of the phase can do."""
+    allowed = {member for kind in front.allowed_ops for member in members(kind, vocabulary)}
+    path: KeyPath = ("must",) if isinstance(front.must, tuple) else ("must", "any")
+    for index, written in enumerate(front.must if isinstance(front.must, tuple) else front.must.any):
+        for name in members(written, vocabulary) or [written]:
+            finding = _must_finding(document, name, allowed, vocabulary, (*path, index))
+            if finding is None and not front.max_act_turns:
+                message = f"no visit can do `{name}`: `max_act_turns` is 0"
+                finding = document.finding(codes.MUST_IMPOSSIBLE, message, *path, index, fix="raise `max_act_turns`")
+            if finding is not None:
+                yield finding
+                break
+
+
+def _must_finding(
+    document: Document, name: str, allowed: set[str], vocabulary: Vocabulary, path: KeyPath
+) -> Finding | None:
+    kind = name if vocabulary.op(name) is not None else name.rpartition(".")[0]
+    if not vocabulary.forms_of(name) and not vocabulary.is_reserved(kind):
+        known = {form for one in vocabulary.op_kinds for form in (one, *vocabulary.forms_of(one))}
+        fix = nearest(name, sorted(known)) or UNKNOWN_OP_FIX
+        return document.finding(codes.UNKNOWN_OP, f"unknown op `{name}`", *path, fix=fix)
+    if vocabulary.is_reserved(kind):
+        message = f"no visit can do `{name}`: it is reserved for a later version"
+        return document.finding(codes.MUST_IMPOSSIBLE, message, *path, fix="remove it")
+    if kind not in allowed:
+        message, fix = f"no visit can do `{name}`: the phase does not allow it", f"add `{kind}` to `allowed_ops`"
+        return document.finding(codes.MUST_IMPOSSIBLE, message, *path, fix=fix)
     return None

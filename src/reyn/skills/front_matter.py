@@ -16,6 +16,8 @@ from reyn.skills.values import (
     STEP_TYPES,
     AskUser,
     ConversationSettings,
+    MustAny,
+    NodeSettings,
     PythonCall,
     RunOp,
     RunSkill,
@@ -43,7 +45,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
         plain="type name entry final_output description final_output_description finish_criteria graph search_hints "
         "on_phase_failure model_class routing",
         request="permissions required_credentials",
-        section="postprocessor context",
+        section="postprocessor context nodes",
     )
 
     type: Literal["skill"]
@@ -54,6 +56,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()
     graph: dict[str, tuple[str, ...] | dict[str, str | None]] = {}
+    nodes: dict[str, NodeSettings] = {}
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
     postprocessor: dict[str, Any] | None = None
@@ -70,7 +73,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     TRUST: ClassVar[TrustClasses] = trust_classes(
         plain="type name input role can_finish max_act_turns model_class reads requires_approval allowed_skills",
         request="allowed_ops",
-        section="preprocessor context conversation",
+        section="preprocessor context conversation must",
     )
 
     type: Literal["phase"]
@@ -87,6 +90,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     requires_approval: bool = False
     conversation: bool | ConversationSettings = False
     allowed_skills: tuple[str, ...] | None = None
+    must: tuple[str, ...] | MustAny = ()
 
 
 FORBIDDEN_IN_PHASE = {

@@ -15,7 +15,7 @@ import msgspec
 from reyn.documents import nearest
 from reyn.errors import SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, members
+from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, check_must, members, must_groups
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import impossible_paths
 from reyn.skills.folder import SkillFolder, is_inside_project
@@ -300,6 +300,7 @@ class _Loader:
         for index, kind in enumerate(front.allowed_ops):
             found = check_allowed_op(document, index, kind, self.vocabulary, is_conversation=bool(front.conversation))
             self.folder.findings += [found] if found is not None else []
+        self.folder.findings += check_must(document, front, self.vocabulary)
         allowed = [member for kind in front.allowed_ops for member in members(kind, self.vocabulary)]
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
@@ -317,7 +318,7 @@ class _Loader:
             message = f"a conversation needs `user_message` in `input`, which is `{front.input}`"
             self.folder.report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
         fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
-        return Phase(**fields)
+        return Phase(**fields | {"must": must_groups(front.must, self.vocabulary)})
 
     def _report_unknown_phase(self, name: str) -> None:
         fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])

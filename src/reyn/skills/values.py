@@ -180,6 +180,26 @@ class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forb
     stays_open: bool = False
 
 
+class MustAny(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`must: {any: […]}` of a phase: one of several ops is enough."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="any")
+
+    any: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+
+
+class NodeSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What skill.md says about a node of the graph.
+
+    Attributes:
+        fill: The fields of the node's artifact that ops fill, each with its source: `ops.file.write.path`.
+    """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="fill")
+
+    fill: dict[str, str] = {}
+
+
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     """One unit of work for the model: input types and instructions. It knows no other phase and no output."""
 
@@ -199,6 +219,10 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     conversation: ConversationSettings | None = None
     allowed_skills: tuple[str, ...] | None = None
     """Patterns of the names of the skills that the model may run; `None` allows all."""
+    must: tuple[tuple[str, ...], ...] = ()
+    """Ops without which a visit cannot end: of each group, one has to succeed. Names are op kinds or `kind.form`."""
+    advice: str = ""
+    """Advice about the tools of a Python function. It follows the instructions, also those that replace them."""
 
     @property
     def input_name(self) -> str:
@@ -217,6 +241,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     Attributes:
         edge_texts: When to choose each successor, by phase and successor, where the author wrote it.
+        nodes: What else the author says about a node, by node.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
         function: The Python function that the skill was made from, as `module:name`; empty for a skill of files.
@@ -229,6 +254,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     graph: dict[str, tuple[str, ...]]
     final_output: ArtifactType
     edge_texts: dict[str, dict[str, str]] = {}
+    nodes: dict[str, NodeSettings] = {}
     description: str = ""
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()
@@ -296,6 +322,10 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def holds_conversation(self, phase: str) -> bool:
         """Return whether a phase is a conversation, which can start with a history and whose visits the user paces."""
         return phase in self.phases and self.phases[phase].conversation is not None
+
+    def filled_fields(self, node: str) -> dict[str, str]:
+        """Return the fields of a node's artifact that ops fill, each with its source."""
+        return self.nodes[node].fill if node in self.nodes else {}
 
     def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
         """Return the artifact types that a node of the graph accepts."""

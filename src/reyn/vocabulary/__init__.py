@@ -4,7 +4,16 @@ A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract 
 specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
-from reyn.vocabulary.specs import EFFECT_ORDER, PERMISSIONS, EffectClass, OpForm, OpSpec, OpTarget, Vocabulary
+from reyn.vocabulary.specs import (
+    EFFECT_ORDER,
+    PERMISSIONS,
+    EffectClass,
+    OpForm,
+    OpSpec,
+    OpTarget,
+    Vocabulary,
+    form_name,
+)
 
 __all__ = [
     "EFFECT_ORDER",
@@ -14,4 +23,5 @@ __all__ = [
     "OpSpec",
     "OpTarget",
     "Vocabulary",
+    "form_name",
 ]

@@ -16,6 +16,11 @@ EFFECT_ORDER: tuple[EffectClass, ...] = ("pure", "idempotent", "reconcilable", "
 """From the least to the most severe."""
 
 
+def form_name(kind: str, op: str | None) -> str:
+    """Return the name of a form of an op, as `must` and `fill` write it: `file.write`, or the kind if it has one."""
+    return f"{kind}.{op}" if op else kind
+
+
 class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """One form of an op: its arguments, its result, and its effect class."""
 
@@ -294,6 +299,21 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
         kind, op = str(args.get("kind")), args.get("op")
         form = self._forms.get((kind, op)) if isinstance(op, str) else None
         return form or self._forms.get((kind, None))
+
+    def name_of(self, args: dict[str, Any]) -> str:
+        """Return the name of the form that an op's arguments belong to, such as `file.write`."""
+        form = self.form_of(args)
+        return form_name(str(args.get("kind")), form.op if form is not None else None)
+
+    def forms_of(self, name: str) -> dict[str, OpForm]:
+        """Return the forms that a name stands for, by their names: `file` is every form of the kind, `file.write` one.
+
+        A name that is unknown, or reserved for a later version, stands for none.
+        """
+        if (spec := self._by_kind.get(name)) is not None:
+            return {form_name(name, form.op): form for form in spec.forms}
+        kind, _, op = name.rpartition(".")
+        return {name: self._forms[kind, op]} if (kind, op) in self._forms else {}
 
     @property
     def op_kinds(self) -> frozenset[str]:

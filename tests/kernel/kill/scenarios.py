@@ -74,6 +74,21 @@ def writing(folder: Path) -> Scenario:
     return scenario.executes("write", answers)
 
 
+def working(folder: Path) -> Scenario:
+    """Work that a visit must do, in act turns and in a decision, and a field that an op fills."""
+    scenario = _with_files(folder)
+    write_skill(
+        scenario.seed,
+        "work",
+        {"a": ["end"]},
+        ops={"a": "file"},
+        phase_keys={"a": "must: [file.read, file.edit]\n"},
+        skill_keys="nodes: {a: {fill: {text: ops.file.edit.path}}}\n",
+    )
+    answers = [finish(), act(file("read", LOG)), with_ops(finish(), TWICE)]
+    return scenario.executes("work", answers)
+
+
 def concurrent_writers(folder: Path) -> Scenario:
     """Two concurrent runs that write files with the same names."""
     scenario = _with_files(folder)
@@ -463,6 +478,7 @@ def within_budgets(folder: Path) -> Scenario:
 PLAIN = (within_budgets, within_a_prompt_budget, pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
+    working,
     concurrent_writers,
     asking_an_absent_user,
     asking_a_present_user,

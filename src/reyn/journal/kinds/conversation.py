@@ -122,7 +122,9 @@ class ContextMutated(Body, frozen=True):
 
     `visit` is 0 if they patched the transcript of a conversation, the number of the visit if they patched that of a
     visit with native tool calls, and null if they patched the prompt of this turn alone. The tokens and the size are
-    those of the transcript after it. `called` is false if the run was resumed without the program's hooks.
+    those of the transcript after it. `called` is false if the run was resumed without the program's hooks. `images` is
+    true if the model sees images that came with this turn or with the mutations. `drops_correction` is true if they
+    replaced the messages without the correction of the last answer.
     """
 
     call: str
@@ -133,6 +135,8 @@ class ContextMutated(Body, frozen=True):
     tokens_after: Count = 0
     size_after: Count = 0
     called: bool = True
+    images: bool = False
+    drops_correction: bool = False
 
 
 @event("context_compacted", v=1, origin="derived")

@@ -89,7 +89,7 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
     `status` is `truncated` for an answer that was aborted, `cancelled` for a call without a result, and `unknown` for
-    one that was interrupted and may have taken effect.
+    one that was interrupted and may have taken effect. `summary` is true if the message replaced older ones.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -98,13 +98,15 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     call_id: str = ""
     status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
+    summary: bool = False
 
 
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A part of the history that a run starts with: `content` is a JSON list of `messages` messages, and `system` the
     text of the system message, in the first part that it holds for.
 
-    `tokens` estimates the size of their texts, `size` is its length in bytes.
+    `tokens` estimates the size of their texts, `size` is its length in bytes. `images` is the number of messages with
+    images; those in results of ops do not count.
     """
 
     content: ContentName
@@ -112,6 +114,7 @@ class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     tokens: Count
     size: Count = 0
     system: ContentName | None = None
+    images: Count = 0
 
 
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FittedText
+    from reyn.context.messages import NormalizedMessage
     from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
     from reyn.journal.canonical import ReadBlob
@@ -161,7 +162,8 @@ class CallHooks(Effect[kinds.ContextMutated]):
     """Call the hooks of the program before a model call.
 
     `visit` is that of the transcript which they patch, 0 for a conversation; `None` if each turn has a fresh frame.
-    `blobs` is content of the messages that is stored with the frame, after the hooks.
+    `blobs` is content of the messages that is stored with the frame, after the hooks. `correction` follows the messages
+    in this turn alone. `needs_images` is whether images came with the turn.
     """
 
     key: str
@@ -171,6 +173,8 @@ class CallHooks(Effect[kinds.ContextMutated]):
     conversation: Transcript | None = None
     results: tuple[str, ...] = ()
     blobs: tuple[Blob, ...] = ()
+    correction: tuple[NormalizedMessage, ...] = ()
+    needs_images: bool = False
 
     outcomes = (kinds.ContextMutated,)
     failures = (kinds.LlmFailed,)

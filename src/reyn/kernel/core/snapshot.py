@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
+from reyn.context.messages import Memory
 from reyn.context.tokens import NEUTRAL
-from reyn.context.transcript import Memory
 from reyn.journal import digest, kinds
 from reyn.journal.summary import PATH_LENGTH, RunSummary
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, Transcript, begun

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.context import AssistantMessage, ToolCancelled, UserMessage
-from reyn.context.render import results_message
+from reyn.context import AssistantMessage, MultimodalToolResult, ToolCancelled, ToolResult, UserMessage
+from reyn.context.render import image_parts, results_message
 from reyn.journal import kinds
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
@@ -30,13 +30,26 @@ def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
     return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
 
 
+def tool_result(call: str, result: str, content: bytes, notes: str = "") -> ContextMutation:
+    """Return the mutation for the result of a call: its content, by hash, the images that it names, and notes."""
+    images = image_parts(content)
+    parts = (kinds.Part(blob=result), *images, *([kinds.Part(text=f"\n{notes}")] if notes else []))
+    return MultimodalToolResult(call, parts, ()) if images else ToolResult(call, parts)
+
+
 def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
     """Return the request that follows a rejected answer; empty for the usual one: answer with JSON."""
     if spec.form != "tools":
         return ""
     if decode_reply(reply.text.encode()).tool_calls:
-        return "Correct the calls, or answer without them." if spec.tools else "Answer without tools."
+        return _again_with_tools(spec) if spec.tools else "Answer without tools."
+    if not spec.candidates:
+        return "Call a tool."
     return "Reply again in text." if spec.contract.is_plain_text else ""
+
+
+def _again_with_tools(spec: TurnSpec) -> str:
+    return "Correct the calls, or answer without them." if spec.candidates else "Correct the calls."
 
 
 def aborted_batch(

@@ -12,13 +12,23 @@ from reyn.context.field_order import field_order
 from reyn.context.frame import stable_frame
 from reyn.context.handoff import choose_context
 from reyn.context.tokens import ESTIMATING, NEUTRAL
-from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
+from reyn.contract import (
+    Contract,
+    candidates_of,
+    duties_of,
+    limit_forms,
+    limit_targets,
+    offered_ops,
+    with_truncated_reads,
+    without_fields,
+)
 from reyn.journal import Blob, kinds, ordered
 from reyn.journal.summary import limit_of
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.visit.turn_spec import TurnSpec
 from reyn.skills import may_finish, successors
+from reyn.skills.fills import parse_source
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
@@ -27,10 +37,11 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.config.values import CounterName
     from reyn.context.handoff import PhaseContext
-    from reyn.contract import Candidate
+    from reyn.contract import Candidate, Duty
     from reyn.jsonschema import Schema, Validator
     from reyn.kernel.core.snapshot import RunState
     from reyn.skills import Skill
+    from reyn.skills.fills import FillSource
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
 
@@ -161,7 +172,7 @@ class CompiledPhase(RunContext):
         self._max_phase_visits = max_phase_visits
         self.used_up = used_up
         """Successors that are not candidates because their visits are used up."""
-        self._turn_specs: dict[tuple[bool, bool, str, str | None], TurnSpec] = {}
+        self._turn_specs: dict[tuple[bool, bool, str, str | None, tuple[Duty, ...]], TurnSpec] = {}
         self._contexts: dict[int, PhaseContext] = {}
 
     def recompiled(self, state: RunState) -> CompiledPhase:
@@ -218,7 +229,31 @@ class CompiledPhase(RunContext):
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
-        return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
+        found = (one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
+        return tuple(without_fields(one, self.sources) for one in found)
+
+    @cached_property
+    def output_schemas(self) -> dict[tuple[str, str], Schema]:
+        """The whole schemas of the artifacts that the phase can produce, by candidate: next phase and type."""
+        found = candidates_of(self.skill, self.name)
+        return {(one.next_phase, one.schema_name): one.artifact_schema for one in found}
+
+    @cached_property
+    def duties(self) -> tuple[Duty, ...]:
+        """The work that a visit must do."""
+        return duties_of(self.definition.must, self.vocabulary, self.ops)
+
+    @cached_property
+    def sources(self) -> dict[str, FillSource]:
+        """The fields of the artifact that ops fill, each with its source. Lint has checked them."""
+        found = self.skill.filled_fields(self.name).items()
+        parsed = {field: parse_source(text, self.vocabulary) for field, text in found}
+        return {field: source for field, source in parsed.items() if source is not None}
+
+    @cached_property
+    def has_work(self) -> bool:
+        """Whether a visit must do something, or has ops that fill its artifact."""
+        return bool(self.definition.must or self.sources)
 
     @cached_property
     def instructions_hash(self) -> str:
@@ -315,7 +350,13 @@ class CompiledPhase(RunContext):
         return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
 
     def turn_spec(
-        self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool, targets: Targets | None = None
+        self,
+        form: kinds.AnswerForm,
+        *,
+        acting: bool,
+        is_truncated: bool,
+        targets: Targets | None = None,
+        left: tuple[Duty, ...] = (),
     ) -> TurnSpec:
         """Return the prompt and contract of a turn.
 
@@ -324,24 +365,19 @@ class CompiledPhase(RunContext):
             acting: Whether the phase's ops are on offer.
             is_truncated: Whether the frame shows truncated content, so that ops to read the rest are on offer.
             targets: What calls of ops can name; `None` if that is not limited.
+            left: The work that the visit must still do: nothing else is on offer, and no candidate.
         """
-        key = (acting, is_truncated, form, targets.hash if targets is not None and acting else None)
+        key = (acting, is_truncated, form, targets.hash if targets is not None and acting else None, left)
         spec = self._turn_specs.get(key)
         if spec is None:
             ops = self.ops if acting else ()
+            if left:
+                ops = limit_forms(ops, left)
             if targets is not None and acting:
                 ops = limit_targets(ops, targets.read())
             if is_truncated:
                 ops = with_truncated_reads(self.vocabulary, ops)
             asks = self.context(1).asks_handoff
-            frame = stable_frame(
-                self.skill,
-                self.name,
-                self._candidates,
-                ops,
-                max_phase_visits=self._max_phase_visits,
-                output_language=self.settings.output_language,
-            )
             contract = Contract(
                 self._candidates,
                 ops,
@@ -350,8 +386,18 @@ class CompiledPhase(RunContext):
                 form=form,
                 asks_handoff=asks,
                 allows_abort=not self.stays_open,
+                left=left,
             )
-            spec = TurnSpec(frame, contract, ops, asks_handoff=asks, stays_open=self.stays_open)
+            frame = stable_frame(
+                self.skill,
+                self.name,
+                contract.candidates,
+                ops,
+                max_phase_visits=self._max_phase_visits,
+                output_language=self.settings.output_language,
+            )
+            advice = self.definition.advice
+            spec = TurnSpec(frame, contract, ops, advice=advice, asks_handoff=asks, stays_open=self.stays_open)
             if len(self._turn_specs) >= _MAX_TURN_SPECS:
                 self._turn_specs.pop(next(iter(self._turn_specs)))
             self._turn_specs[key] = spec

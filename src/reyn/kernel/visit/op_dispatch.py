@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import RunContext
     from reyn.kernel.visit.waits import Planned
+    from reyn.kernel.visit.work import Work
     from reyn.skills import Skill
     from reyn.vocabulary import OpForm, Vocabulary
 
@@ -43,13 +44,18 @@ class OpOutcome(NamedTuple):
     """Whether the op asked the user a question."""
     compacts: bool = False
     """Whether the op asked for a compaction of the conversation."""
+    args: dict[str, Any] | None = None
+    """The arguments of an op that was performed, which a person may have edited."""
 
 
 class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, work: Work | None = None) -> None:
         self._vocabulary = vocabulary
+        self.work = work
+        """The work that the visit must do or that fills its artifact, if there is any."""
+        self.work_note = work.note if work is not None else ""
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
         self.calls: list[str] = []
@@ -92,6 +98,9 @@ class OpLog:
             self.add_changes(outcome.changes, tape)
         if outcome.kind in self._vocabulary.gates:
             self.add_verdict(args, outcome, tape)
+        if self.work is not None:
+            self.work.add(outcome.args or args, outcome.status, outcome.result)
+            self.work_note = self.work.note
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.calls.append(call)
@@ -254,10 +263,10 @@ async def run_op(
     if request is None:
         for change in changes:
             tape.emit(kinds.WorkspaceUpdated(call, change))
-        return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes)
+        return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, args=args)
     asked_user = isinstance(request, kinds.AskRequest)
     compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
-    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
+    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts, args)
 
 
 async def _fulfil(

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, ApprovalExpired, ModelAborted, StepFailed, SubRunFailed
+from reyn.errors import (
+    AnswersRejected,
+    ApprovalExpired,
+    FillFailed,
+    ModelAborted,
+    StepFailed,
+    SubRunFailed,
+    WorkNotDone,
+)
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
 from reyn.kernel.core.effects import CheckOutput, Pause, PlanChild, Restore, TurnInterrupted, await_child
@@ -27,8 +35,9 @@ from reyn.kernel.visit.transcript_budget import fit_transcript
 from reyn.kernel.visit.turn import TurnContext, execute_single_llm_phase, schedule_tool_batch
 from reyn.kernel.visit.visit_input import prepare_input, read_overviews
 from reyn.kernel.visit.waits import review_decision, sent_back
+from reyn.kernel.visit.work import Work
 from reyn.skills import successors
-from reyn.skills.values import skill_of
+from reyn.skills.values import END, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +92,7 @@ class VisitProgress:
         self.entry = entry
         self.context = context
         self.log = log
+        self.work = log.work
         self.tape = tape
         self.calls = self.turns = self.reads = self.retries = self.left = 0
         self.call = f"{entry.step}.0"
@@ -101,7 +111,11 @@ class VisitProgress:
         named = context.overviews.targets if context.overviews is not None else None
         targets = Targets(named, tape.content) if named is not None else None
         spec = phase.turn_spec(
-            phase.form(tape.state), acting=self.left > 0, is_truncated=reads_left > 0, targets=targets
+            phase.form(tape.state),
+            acting=self.left > 0,
+            is_truncated=reads_left > 0,
+            targets=targets,
+            left=self.work.left if self.work is not None else (),
         )
         return context.draft(spec, self.left if phase.ops else reads_left or None)
 
@@ -110,6 +124,13 @@ class VisitProgress:
         limit = self.phase.settings.sizes.input_bytes
         excerpt = self.log.truncate(f"{self.call}.answer", answer.reply.hash, limit, self.tape)
         self.context.correct(self.spec, answer, excerpt, path, message)
+
+    @property
+    def failure_code(self) -> str:
+        """The code of a visit whose retries are used up: that of missing work if the model kept deciding without it."""
+        if self.work is None or not self.work.left or self.rejection is None or self.rejection.rule != "candidate":
+            return AnswersRejected.code
+        return WorkNotDone.code
 
     def failure_reason(self) -> str:
         """Return why the visit has no decision."""
@@ -124,7 +145,7 @@ class VisitProgress:
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log = OpLog(phase.vocabulary)
+    log = OpLog(phase.vocabulary, Work(phase, tape.content) if phase.has_work else None)
     if phase.definition.conversation is not None and tape.state.truncated:
         log.truncated.update(tape.state.truncated_in(entry.phase))  # its messages still show them
     try:
@@ -161,6 +182,8 @@ async def _take_turns(progress: VisitProgress) -> None:
         await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
+        if isinstance(verdict, Accepted) and progress.phase.sources and not verdict.ops:
+            verdict = _filled(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.skill.checks_output:
             verdict = await _check_output(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.definition.requires_approval:
@@ -172,14 +195,16 @@ async def _take_turns(progress: VisitProgress) -> None:
             progress.correct(answer, "$", verdict.message)
             progress.retries = 0
         elif await _act(progress, answer, verdict) and isinstance(verdict, Accepted):
+            if progress.phase.sources and verdict.ops:
+                verdict = _filled(progress, verdict)
             return _commit(progress, verdict)
-    raise VisitFault(AnswersRejected.code, progress.failure_reason())
+    raise VisitFault(progress.failure_code, progress.failure_reason())
 
 
 async def _check_limits(progress: VisitProgress) -> None:
     """Stop the run for every limit that is reached, and find out how many act turns are left."""
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
-    if failure is None and phase.skips_limit_checks and not state.raised:
+    if failure is None and phase.skips_limit_checks and not state.raised and progress.work is None:
         return
     if failure is not None and phase.stays_open:
         is_stuck = repeated_failure(state, phase.settings, failure.name, failure.times) is not None
@@ -190,6 +215,8 @@ async def _check_limits(progress: VisitProgress) -> None:
             await Pause()
     left = await _turns_left(phase, progress.turns, progress.tape)
     progress.left = 0 if progress.must_reply else left
+    if progress.work is not None and (fault := progress.work.fault(progress.left)):
+        raise VisitFault(WorkNotDone.code, fault)
 
 
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
@@ -230,7 +257,22 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
         else:
             prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)
     progress.spec = draft.spec if prompt is None else prompt.spec
-    return await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
+    answer = await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
+    context.hooked = ()
+    return answer
+
+
+def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
+    """Return a decision whose artifact has the fields that ops of the visit fill."""
+    phase, artifact, work = progress.phase, verdict.artifact, progress.work
+    if artifact is None or work is None:
+        return verdict
+    schema = phase.output_schemas[verdict.next_phase or END, artifact["type"]]
+    artifact, error = work.fill(artifact, schema)
+    error = error or artifact_error(phase, {artifact["type"]: schema}, artifact)
+    if error:
+        raise VisitFault(FillFailed.code, error)
+    return msgspec.structs.replace(verdict, artifact=artifact, artifact_json=None)
 
 
 async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:
@@ -261,7 +303,7 @@ async def _reject(progress: VisitProgress, answer: LlmPhaseResult, verdict: Reje
     progress.retries += 1
     if progress.retries <= phase.max_retries:
         return
-    if phase.used_up and verdict.rule == "candidate":
+    if phase.used_up and verdict.rule == "candidate" and progress.failure_code == AnswersRejected.code:
         progress.phase = await _more_visits(phase, progress.failure_reason(), tape)
         progress.retries = 0
     elif phase.stays_open and progress.left > 0:

@@ -9,6 +9,7 @@ import msgspec
 
 from reyn import models
 from reyn.context import InvocationSpec, PromptContract, static_text
+from reyn.context.frame import advised
 from reyn.context.prompt import closing_text, task_text
 from reyn.context.words import describe_fields, one_line
 from reyn.journal import Blob, kinds, ordered
@@ -28,12 +29,14 @@ class TurnSpec:
         contract: Contract,
         ops: tuple[OpSpec, ...],
         *,
+        advice: str = "",
         asks_handoff: bool = False,
         stays_open: bool = False,
     ) -> None:
         self.frame = frame
         self.contract = contract
         self._ops = ops
+        self._advice = advice
         self._asks_handoff = asks_handoff
         self.stays_open = stays_open
         self.phase = frame.current_phase
@@ -59,10 +62,16 @@ class TurnSpec:
 
     def instructed(self, instructions: str) -> TurnSpec:
         """Return the same turn with other instructions, which take the place of the phase's role and instructions."""
+        instructions = advised(instructions, self._advice)
         if self._instructed is None or self._instructed.frame.instructions != instructions:
             frame = msgspec.structs.replace(self.frame, current_phase_role=None, instructions=instructions)
             self._instructed = TurnSpec(
-                frame, self.contract, self._ops, asks_handoff=self._asks_handoff, stays_open=self.stays_open
+                frame,
+                self.contract,
+                self._ops,
+                advice=self._advice,
+                asks_handoff=self._asks_handoff,
+                stays_open=self.stays_open,
             )
         return self._instructed
 

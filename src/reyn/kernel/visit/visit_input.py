@@ -50,7 +50,7 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
     if not tape.state.started.images:  # nearly always
         return PreparedInput(name, name, blobs, orders=orders, type=named)
     images = _images(entry, tape)
-    return PreparedInput(name, name, blobs, images=images, orders=orders, needs_images=bool(images), type=named)
+    return PreparedInput(name, name, blobs, images=images, orders=orders, type=named)
 
 
 async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -61,7 +61,6 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
     is_reply, images, instructions = _continues(phase, entry), _images(entry, tape), None
-    needs_images = bool(images) and not is_reply
     if is_reply:
         content, images, instructions = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
@@ -87,7 +86,7 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
     named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, needs_images, named, instructions)
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions)
 
 
 def _images(entry: Visit, tape: Tape) -> tuple[kinds.Part, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
+from reyn.errors import AnswersRejected, FillFailed, StepFailed, SubRunFailed, WorkNotDone
 from reyn.journal import ENDED
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MAX_CHILD_DEPTH = 8
 """The maximum nesting of children."""
 STOPPED = (*ENDED, "failed", "limited")
 """The statuses that no reply to a question changes."""
-_FINAL_FAILURES = (AnswersRejected.code, StepFailed.code, SubRunFailed.code)
+_FINAL_FAILURES = (AnswersRejected.code, StepFailed.code, SubRunFailed.code, WorkNotDone.code, FillFailed.code)
 """Failures that are the result of the sub-run. Any other failure (an unavailable model) stops the parent as well."""
 
 

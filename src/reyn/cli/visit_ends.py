@@ -1,0 +1,136 @@
+"""The line at the end of a visit in `reyn run` and `reyn show`: the ops that the model used, and the cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.config.budgets import amount_text, money_text
+from reyn.errors import JournalError
+from reyn.journal import kinds
+from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS
+from reyn.vocabulary import form_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.journal import Body
+
+
+class _PinnedPhase(msgspec.Struct):
+    allowed_ops: tuple[str, ...] = DEFAULT_OPS
+    max_act_turns: int = DEFAULT_ACT_TURNS
+
+
+class _PinnedSkill(msgspec.Struct):
+    """The part of a run's copy of its skill that says which phases have ops."""
+
+    phases: dict[str, _PinnedPhase] = {}
+
+
+class ActingPhases:
+    """The phases that allow ops, by the hash of a run's copy of its skill. A copy that cannot be read has none."""
+
+    def __init__(self, content: Callable[[str], bytes]) -> None:
+        self._content = content
+        self._known: dict[str, frozenset[str]] = {"": frozenset()}
+
+    def have_ops(self, skill: str, phase: str) -> bool:
+        """Return whether a phase allows ops."""
+        if skill not in self._known:
+            try:
+                phases = msgspec.json.decode(self._content(skill), type=_PinnedSkill).phases
+            except (JournalError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                phases = {}
+            acting = (name for name, one in phases.items() if one.allowed_ops and one.max_act_turns)
+            self._known[skill] = frozenset(acting)
+        return phase in self._known[skill]
+
+
+class VisitOps:
+    """The ops of one visit that the model requested; those of its steps come before the first model call."""
+
+    def __init__(self) -> None:
+        self._is_asked = False
+        self._names: dict[str, str] = {}
+        self._statuses: dict[str, str] = {}
+
+    def add(self, body: Body) -> None:
+        """Take an event of the visit."""
+        match body:
+            case kinds.LlmRequested():
+                self._is_asked = True
+            case (
+                kinds.OpStarted(call=call, op_kind=kind, op=op) | kinds.ApprovalRequired(call=call, op_kind=kind, op=op)
+            ):
+                self._names[call] = form_name(kind, op)
+            case kinds.PermissionDenied(call=call, op_kind=kind, op=op):
+                self._names[call] = form_name(kind, op)
+                self._end(call, "denied")
+            case kinds.ApprovalDecided(call=call, result=result) if result is not None:
+                self._end(call, "denied")
+            case kinds.OpCompleted(call=call, status=status):
+                self._end(call, status)
+
+    def _end(self, call: str, status: str) -> None:
+        if self._is_asked and call in self._names:
+            self._statuses[call] = status
+
+    @property
+    def used(self) -> list[dict[str, Any]]:
+        """The ops in the order of their first outcome, with how often each had which status."""
+        times = Counter((self._names[call], status) for call, status in self._statuses.items())
+        return [{"op": name, "status": status, "times": count} for (name, status), count in times.items()]
+
+    @property
+    def text(self) -> str:
+        """The ops in words."""
+        parts = [
+            one["op"]
+            + (f" ({one['status']})" if one["status"] != "ok" else "")
+            + (f" {one['times']} times" if one["times"] > 1 else "")
+            for one in self.used
+        ]
+        return f"used {', '.join(parts)}" if parts else "no op used"
+
+
+def end_of_visit(
+    body: kinds.PhaseCompleted | kinds.PhaseAborted | kinds.PhaseFailed,
+    ops: VisitOps,
+    cost: kinds.Charge,
+    *,
+    has_ops: bool,
+) -> tuple[str, str, dict[str, Any]] | None:
+    """Return the type, the text and the values of the line at the end of a visit; `None` if it needs no line.
+
+    Args:
+        body: The last event of the visit.
+        ops: The ops that it used.
+        cost: What its model calls cost.
+        has_ops: Whether its phase allows ops.
+    """
+    kind, text, data = _how_it_ended(body)
+    parts = [text] if text else []
+    if has_ops or ops.used:
+        parts.append(ops.text)
+        data |= {"phase": body.phase, "visit": body.visit, "ops": ops.used}
+    if cost.cost:
+        calls = f"{cost.calls} call{'s' if cost.calls > 1 else ''}"
+        parts.append(f"cost {money_text(cost.cost, cost.currency)} · {cost.tokens:,} tokens · {calls}")
+        data |= {"cost": amount_text(cost.cost), "currency": cost.currency, "tokens": cost.tokens}
+    return (kind, " · ".join(parts), data) if parts else None
+
+
+def _how_it_ended(
+    body: kinds.PhaseCompleted | kinds.PhaseAborted | kinds.PhaseFailed,
+) -> tuple[str, str, dict[str, Any]]:
+    match body:
+        case kinds.PhaseFailed(reason=reason):
+            return "visit_failed", f"visit failed: {reason}", {}
+        case kinds.PhaseAborted(reason=reason, code=code) if code:
+            return "turn_failed", f"no reply: {reason} ({code})", {"code": code}
+        case kinds.PhaseAborted(reason=reason):
+            return "turn_aborted", reason, {}
+    return "visit_end", "", {}

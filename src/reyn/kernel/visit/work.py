@@ -1,0 +1,96 @@
+"""The work of a visit: what it must do before it can end, and the fields of its artifact that its ops fill.
+
+Only ops that the model requests count. Their outcomes are recorded, and a visit in flight is executed again from its
+record, so that recovery and replay find the same work done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from reyn.context.render import work_note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.contract import Duty
+    from reyn.journal.kinds import OpStatus
+    from reyn.jsonschema import Schema
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
+
+
+class _Deed(NamedTuple):
+    """An op that succeeded: its arguments, and the hash of its result."""
+
+    args: dict[str, Any]
+    result: str
+
+
+class Work:
+    """What the ops of one visit have done so far.
+
+    Attributes:
+        left: What the visit must still do.
+    """
+
+    def __init__(self, phase: CompiledPhase, content: Callable[[str], bytes]) -> None:
+        self._phase = phase
+        self._content = content
+        self._done: dict[str, _Deed] = {}
+        self._denied: dict[str, str] = {}
+        self.left: tuple[Duty, ...] = phase.duties
+
+    def add(self, args: dict[str, Any], status: OpStatus, result: str) -> None:
+        """Add an op of the visit. A failed one changes nothing, because the model may try again."""
+        name = self._phase.vocabulary.name_of(args)
+        if status == "ok":
+            self._done[name] = _Deed(args, result)
+            self.left = tuple(duty for duty in self.left if name not in duty.forms)
+        elif status == "denied":
+            self._denied[name] = result
+
+    @property
+    def note(self) -> str:
+        """What the prompt says: what is done of the work, and what is left."""
+        done = (duty.name for duty in self._phase.duties if duty not in self.left)
+        return work_note(done, (duty.name for duty in self.left))
+
+    def fault(self, turns_left: int) -> str:
+        """Return why the visit cannot do what is left; empty if it can."""
+        for duty in self.left:
+            if duty.forms <= self._denied.keys():
+                reasons = "; ".join(self._reason(name) for name in sorted(duty.forms))
+                what = f"was denied: {reasons}" if duty.forms else "is not available in this project"
+                return f"phase `{self._phase.name}` must do {duty.name}, which {what}"
+        if self.left and turns_left <= 0:
+            names = " and ".join(duty.name for duty in self.left)
+            return f"phase `{self._phase.name}` must do {names}, but has no act turns left"
+        return ""
+
+    def _reason(self, name: str) -> str:
+        result = msgspec.json.decode(self._content(self._denied[name]))
+        return str(result.get("reason") or result.get("error") or result.get("rule") or "no reason was given")
+
+    # -- the artifact ---------------------------------------------------------------------------------
+
+    def fill(self, artifact: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], str]:
+        """Return an artifact with the fields that ops fill, and why that is impossible; empty if it is possible.
+
+        Args:
+            artifact: The artifact of the decision. A value that the model wrote for such a field is replaced.
+            schema: The whole schema of its data. An op that fills a required field must have happened.
+        """
+        required = schema.get("required", ()) if isinstance(schema, dict) else ()
+        data: dict[str, Any] = {**artifact["data"]}
+        for field, source in self._phase.sources.items():
+            data.pop(field, None)
+            deed = self._done.get(source.name)
+            found = source.value(msgspec.json.decode(self._content(deed.result)), deed.args) if deed else ()
+            if found:
+                [data[field]] = found
+            elif field in required:
+                why = "has no such value" if deed else "did not happen in the visit"
+                return artifact, f"phase `{self._phase.name}`: `{field}` cannot be filled: `{source.name}` {why}"
+        return artifact | {"data": data}, ""
