@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 TOOLS = "tools"
 """The role of the native tools of a request among its messages, one tool per line."""
-ANSWER = "answer"
+_ANSWER = "answer"
 """The role of the model's answer."""
 
 
@@ -106,7 +106,7 @@ class RecordedPrompt:
     def with_answer(self) -> list[tuple[str, str]]:
         """The messages, followed by the model's answer if there is one."""
         answer = self._turn.answer
-        return self.messages if answer is None else [*self.messages, (ANSWER, self._content(answer.text).decode())]
+        return self.messages if answer is None else [*self.messages, (_ANSWER, self._content(answer.text).decode())]
 
     def _text(self, message: NormalizedMessage) -> str:
         """Return the text of a message, and one line for each native tool call."""
