@@ -93,6 +93,8 @@ def _owner(location: Location, access: Access, *, is_folded: bool = False) -> tu
 
 
 OUT_OF_REACH = "the state directory is out of reach"
+DEFAULT_RULE = "default: "
+"""Begins the name of a rule that no operator wrote."""
 OUTSIDE = "default: no files outside the project"
 NO_SHELL, NO_UNSAFE = "default: shell is off", "default: no unsafe python"
 SWITCHES = {NO_SHELL: "--allow-shell", NO_UNSAFE: "--allow-unsafe-python"}

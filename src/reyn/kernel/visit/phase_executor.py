@@ -198,6 +198,8 @@ async def _check_limits(progress: VisitProgress) -> None:
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
     if failure is None and phase.skips_limit_checks and not state.raised and progress.work is None:
         return
+    if progress.work is not None and (fault := progress.work.fault()):
+        raise VisitFault(WorkNotDone.code, fault)
     if failure is not None and phase.stays_open:
         is_stuck = repeated_failure(state, phase.settings, failure.name, failure.times) is not None
         progress.must_reply = progress.must_reply or is_stuck
