@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.context.render import work_note
-from reyn.permissions.gate import DEFAULT_RULE
+from reyn.permissions.gate import ASK_RULE, DEFAULT_RULE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,8 @@ class Work:
     def _deny(self, name: str, kind: str, result: dict[str, Any]) -> None:
         """Add a denial. By default, an op that needs no permission is allowed with other arguments."""
         spec = self._phase.vocabulary.op(kind)
-        is_default = str(result.get("rule", "")).startswith(DEFAULT_RULE)
+        rule = str(result.get("rule", ""))
+        is_default = rule.startswith(DEFAULT_RULE) and not rule.startswith(ASK_RULE)
         is_correctable = is_default and spec is not None and spec.permission is None
         before = self._denied.get(name)
         self._denied[name] = _Denial(result, before.times + 1 if before is not None else 1, is_correctable)
@@ -81,19 +82,21 @@ class Work:
             for name, denial in self._denied.items()
             if not denial.is_correctable or denial.times > self._phase.max_retries
         }
+        what = f"phase `{self._phase.name}` must do"
         for duty in self.left:
             if duty.forms <= final:
-                reasons = "; ".join(self._reason(name) for name in sorted(duty.forms))
-                what = f"was denied: {reasons}" if duty.forms else "is not available in this project"
-                return f"phase `{self._phase.name}` must do {duty.name}, which {what}"
+                why = f"was denied{self._reasons(duty)}" if duty.forms else "is not available in this project"
+                return f"{what} {duty.name}, which {why}"
         if self.left and turns_left == 0:
             names = " and ".join(duty.name for duty in self.left)
-            return f"phase `{self._phase.name}` must do {names}, but has no act turns left"
+            denied = "".join(map(self._reasons, self.left))
+            return f"{what} {names}, but has no act turns left{f'; the last was denied{denied}' if denied else ''}"
         return ""
 
-    def _reason(self, name: str) -> str:
-        result = self._denied[name].result
-        return str(result.get("error") or result.get("rule"))
+    def _reasons(self, duty: Duty) -> str:
+        """Return why the forms of a duty were denied."""
+        denied = [self._denied[name].result for name in sorted(duty.forms) if name in self._denied]
+        return "".join(f": {result.get('error') or result.get('rule')}" for result in denied)
 
     # -- the artifact ---------------------------------------------------------------------------------
 
@@ -105,6 +108,8 @@ class Work:
             schema: The whole schema of its data. An op that fills a required field must have happened.
         """
         required = schema.get("required", ()) if isinstance(schema, dict) else ()
+        if not isinstance(artifact["data"], dict):
+            return artifact, f"phase `{self._phase.name}`: the data of `{artifact['type']}` is not an object"
         data: dict[str, Any] = {**artifact["data"]}
         for field, source in self._phase.sources.items():
             data.pop(field, None)
