@@ -83,7 +83,7 @@ cover: setup
 	$(BIN)/coverage report --skip-covered --fail-under=93
 	$(BIN)/coverage report --format=total --fail-under=95 --include='src/reyn/skills/*,src/reyn/lint/*'
 
-## bench: the measured targets, each beside its figure; `make bench OF=bench.small`, `OF=bench.decisions` or `OF=bench.routing` for the small model, an hour
+## bench: the measured targets, each beside its figure; `make bench OF=bench.small`, `OF=bench.decisions`, `OF=bench.routing` or `OF=bench.acts` for the small model, an hour
 OF ?= bench
 bench: setup
 	$(BIN)/python -m $(OF)
@@ -113,4 +113,4 @@ lock:
 
 ## clean: remove everything that can be made again
 clean:
-	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small .bench-decisions .bench-routing examples/*/.reyn
+	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small .bench-decisions .bench-routing .bench-acts examples/*/.reyn

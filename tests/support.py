@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,10 @@ def load_skill(folder: Path, library: Library | None = None) -> Skill:
 
 def read_skill(folder: Path, library: Library | None = None) -> LoadResult:
     return _read_skill(folder, VOCABULARY, library)
+
+
+def is_readable(descriptor: int, seconds: float | None = 0) -> bool:
+    """Return whether a descriptor can be read now, or within some seconds; `None` waits until it can."""
+    poll = select.poll()  # unlike `select`, it takes descriptors above 1,023
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))

@@ -141,7 +141,9 @@ class Program:
         return self.finish()
 
     def _read(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self._descriptor], [], [], max(0.0, seconds))
+        screen = select.poll()  # unlike `select`, it takes descriptors above 1,023
+        screen.register(self._descriptor, select.POLLIN)
+        ready = screen.poll(max(0.0, seconds) * 1000)
         try:
             content = os.read(self._descriptor, 1 << 16) if ready else b""
         except OSError:  # the program has ended

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,8 @@ from reyn.kernel.runtime_types import LATER
 from reyn.kernel.visit.waits import action_id
 from reyn.kernel.world.op_performer import bound_rule
 from reyn.models import ModelAnswer, ModelRequest
+from reyn.ops import Call
+from reyn.ops.asking import AskAgentOp
 from tests.chat.support import Agent, run_skill, skills, start_skill
 from tests.kernel.support import Project
 from tests.support import act, file, finish, write_skill
@@ -298,3 +302,59 @@ def test_a_reply_typed_for_a_sub_run_reaches_no_other_action(tmp_path: Path):
         with pytest.raises(QuestionUnknown):
             rt.answer("k", first.question.id, "approve")
     assert not (tmp_path / TARGET).exists()
+
+
+# -- what gets a name later ------------------------------------------------------------------------------------
+
+
+class Runner:
+    """Runs the skill `helper`, which finishes."""
+
+    name = "runner"
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        is_first = request.phase == "a" and request.call == "1.1"
+        op = {"kind": "run_skill", "skill": "helper", "input": {"text": "x"}}
+        return ModelAnswer(json.dumps(act(op) if is_first else finish("done")))
+
+
+@pytest.mark.parametrize("change", ["none", "instructions", "ops", "removed and another one", "another graph"])
+def test_a_standing_approval_covers_no_other_skill_of_the_same_name(tmp_path: Path, change: str):
+    rules = {"permissions": {"run_skill": [{"ask": "helper"}]}}
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "run_skill"})
+    folder = write_skill(tmp_path, "helper", {"b": ["end"]})
+    project = Project(tmp_path)
+    waiting = project.run("s", [], model=Runner(), **rules)
+    assert waiting.status == "waiting"
+    with project.open([], model=Runner(), **rules) as rt:
+        rt.answer("k", waiting.question.id, {"decision": "approve", "always": True})
+        assert rt.resume("k").ok
+    match change:
+        case "instructions":
+            write_skill(tmp_path, "helper", {"b": ["end"]}, phase_keys={"b": "role: other\n"})
+        case "ops":
+            write_skill(tmp_path, "helper", {"b": ["end"]}, ops={"b": "file"})
+        case "removed and another one":
+            shutil.rmtree(folder)
+            write_skill(tmp_path, "helper", {"c": ["end"]})
+        case "another graph":
+            write_skill(tmp_path, "helper", {"b": ["c"], "c": ["end"]})
+    again = project.run("s", [], run_id="again", model=Runner(), **rules)
+    assert again.status == ("finished" if change == "none" else "waiting")
+    assert [row.run_id for row in project.journal.runs("again.")] == (["again.1.1.1"] if change == "none" else [])
+
+
+@pytest.mark.parametrize("keys", ["permissions: {shell: true}\n", "agents: [other]\n", "description: Else\n"])
+def test_an_approval_names_the_version_of_an_agent(tmp_path: Path, keys: str):
+    file_ = tmp_path / "reyn/agents/boss.md"
+    file_.parent.mkdir(parents=True)
+    env: Any = SimpleNamespace(roots=SimpleNamespace(project=tmp_path))
+    call = Call("k/1", {"kind": "ask_agent", "agent": "boss", "message": "x"})
+
+    def version(more: str) -> str:
+        file_.write_text(f"---\ntype: agent\nname: boss\n{more}---\nYou are the boss.\n")
+        return AskAgentOp().version(call, env)
+
+    assert version("") == version("") != version(keys)
+    file_.unlink()
+    assert AskAgentOp().version(call, env) == ""

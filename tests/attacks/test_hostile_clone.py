@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import stat
 import subprocess
@@ -24,6 +23,7 @@ from tests.attacks.clone_commands import ARGUMENTS, IN, commands, first_lines, l
 from tests.attacks.clone_repository import VARIANTS, build
 from tests.attacks.clone_tracing import ROOT, STRACE, Driver, Touch
 from tests.attacks.clone_world import CANARY, World
+from tests.support import is_readable
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets, pytest.mark.timeout(900)]
 
@@ -85,7 +85,7 @@ class Watch:
         self.found += [f"{command}: printed {name}" for name in sorted(set(re.findall(f"{CANARY}-[^ \\n]*", printed)))]
         if status < 0 or "Traceback" in printed or "RYN9" in printed:
             self.found.append(f"{command}: status {status}: {printed[-600:]}")
-        if select.select([self.listener], [], [], 0)[0]:
+        if is_readable(self.listener.fileno()):
             self.listener.accept()[0].close()
             self.found.append(f"{command}: contacted the listening socket")
         return status

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +23,22 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from reyn.errors import SandboxStartFailed
 from reyn.ops.budget import OpFailed
 from reyn.ops.program_view import MAX_ENTRIES, program_view
 from reyn.permissions import Allowed, Gate
 from reyn.permissions.rules import Policy, parse_requests, parse_rules
-from reyn.sandbox import Access, ProgramLimits, PythonFailed, PythonStep, process, run_program, run_safe
+from reyn.sandbox import (
+    Access,
+    PartialFolder,
+    ProgramLimits,
+    PythonFailed,
+    PythonStep,
+    bubblewrap,
+    process,
+    run_program,
+    run_safe,
+)
 from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.process import Backend, python_program
 from reyn.workspace import Location, Roots, locate
@@ -269,6 +281,74 @@ def test_a_new_file_in_a_folder_that_is_seen_in_part_is_not_shown(backend: Backe
     os.write(process.streams[0], b"\n")
     assert process.wait() == 1
     process.discard()
+
+
+SWAPPED = {
+    "a folder that is read": ("project/docs", {"read": ("project/docs",)}),
+    "the folder above it": ("project", {"read": ("project/docs",)}),
+    "a file that is read": ("project/docs/a.txt", {"read": ("project/docs/a.txt",)}),
+    "a folder that is written": ("project/docs", {"write": ("project/docs",)}),
+    "the folder above what is written": ("project", {"write": ("project/docs",)}),
+    "a folder seen in part": ("project/docs", {"folders": ("project/docs",)}),
+    "a file in it": ("project/docs/a.txt", {"folders": ("project/docs",)}),
+}
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before it is opened", "before it is mounted"])
+@pytest.mark.parametrize("case", SWAPPED)
+def test_a_link_that_appears_after_the_check_leads_nowhere(
+    backend: Backend, tmp_path: Path, case: str, is_late: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Another program that writes the same folder replaces what the gate has checked."""
+    target, paths = SWAPPED[case]
+    (tmp_path / "secret/docs").mkdir(parents=True)
+    (tmp_path / "project/docs").mkdir(parents=True)
+    for name in ("secret/a.txt", "secret/docs/a.txt", "secret/file"):
+        (tmp_path / name).write_text("secret")
+    (tmp_path / "project/docs/a.txt").write_text("harmless")
+    full = {key: tuple(f"{tmp_path}/{name}" for name in names) for key, names in paths.items()}
+    if "folders" in full:
+        full["folders"] = tuple(PartialFolder(name, ("a.txt",), ("b.txt",)) for name in full["folders"])  # type: ignore[misc]
+
+    def swap() -> None:
+        (tmp_path / target).rename(tmp_path / "moved")
+        (tmp_path / target).symlink_to(tmp_path / ("secret/file" if target.endswith(".txt") else "secret"))
+
+    module = import_module(type(backend).__module__)
+    if is_late and hasattr(module, "start_piped"):
+        start = module.start_piped
+
+        def late(*arguments: Any, **options: Any) -> Any:
+            swap()
+            return start(*arguments, **options)
+
+        monkeypatch.setattr(module, "start_piped", late)
+    else:
+        swap()
+    wanted = [f"{tmp_path}/project/docs/a.txt", f"{tmp_path}/project/docs/docs/a.txt", f"{tmp_path}/project/docs"]
+    argv = (python_program(), "-S", "-c", READ_ALL)
+    try:
+        outcome = run_program(backend, argv, Access(**full), LIMITS, json.dumps(wanted).encode())  # type: ignore[arg-type]
+    except SandboxStartFailed:
+        return
+    assert b"secret" not in outcome.stdout
+
+
+@pytest.mark.parametrize("binds", [True, False])
+def test_a_program_gets_no_descriptor_of_what_it_sees(
+    backend: Backend, tmp_path: Path, binds: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """From one, it could go up and out."""
+    if not binds:
+        monkeypatch.setattr(bubblewrap, "_binds_descriptors", lambda program: False)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/a.txt").write_text("a")
+    (tmp_path / "docs/link").symlink_to("a.txt")
+    code = "import os\nfor number in range(3, 256):\n try: print(number, os.fstat(number))\n except OSError: pass"
+    folder = PartialFolder(f"{tmp_path}/docs", ("a.txt", "link"), ("b.txt",))
+    access = Access(read=(f"{tmp_path}/docs/a.txt",), folders=(folder,))
+    outcome = run_program(backend, (python_program(), "-S", "-c", code), access, LIMITS)
+    assert (outcome.returncode, outcome.stdout) == (0, b"")
 
 
 def test_a_folder_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

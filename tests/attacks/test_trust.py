@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import select
 import shutil
 import socket
 import sys
@@ -40,7 +39,7 @@ from reyn.skills.front_matter import (
     PostprocessorSection,
     SkillFrontMatter,
 )
-from tests.support import act, file, finish, write_skill
+from tests.support import act, file, finish, is_readable, write_skill
 
 IN = '{"text": "in"}'
 AGENT = "---\ntype: agent\nname: helper\ndescription: Helps\nmodel: {model}\n---\nHelp.\n"
@@ -70,7 +69,7 @@ class Traps:
 
     def sprung(self) -> list[str]:
         """Return the traps that were sprung."""
-        contacted, _, _ = select.select([self.listener], [], [], 0)
+        contacted = is_readable(self.listener.fileno())
         files = sorted(path.name for path in self.outside.iterdir())
         written = ["written"] if (self.root / "tickets").exists() else []
         return [*files, *written, *(["contacted"] if contacted else [])]

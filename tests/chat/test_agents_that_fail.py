@@ -46,6 +46,23 @@ def test_a_failed_conversation_is_reported_and_the_next_message_opens_another(tm
     run(talk())
 
 
+def test_a_turn_without_a_usable_answer_is_reported_as_failed_and_its_conversation_goes_on(tmp_path: Path):
+    agents(tmp_path, editor="agents: [designer]", designer="")
+    model = Agent(poster=ask_agent("designer", "mumble"), again=ask_agent("designer", "hello"), mumble={"nothing": 1})
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
+            answer = (await chat.say("make a poster")).text
+            assert '"state":"failed"' in answer
+            assert "answers rejected" in answer
+            assert "aborted" not in answer
+            assert '"state":"completed"' in (await chat.say("again")).text
+            first, second = links(rt, chat.run_id)
+            assert (first.state, first.conversation) == ("failed", second.conversation)
+
+    run(talk())
+
+
 def test_a_conversation_that_reached_its_limit_is_reported(tmp_path: Path):
     agents(tmp_path, editor="agents: [designer]", designer="budget: {tokens: 1}")
     model = Counting(poster=ask_agent("designer", "hello"))
@@ -126,7 +143,7 @@ def test_a_question_of_the_other_agent_reaches_the_user(tmp_path: Path):
     run(talk())
 
 
-def test_a_question_that_nobody_can_answer_is_reported_and_the_conversation_stays_usable(tmp_path: Path):
+def test_a_question_without_a_user_to_answer_is_reported_and_the_conversation_stays_usable(tmp_path: Path):
     skills(tmp_path, "poster", poster=ASK)
     agents(tmp_path, editor="agents: [designer]", designer="")
     model = Agent(please=ask_agent("designer", "draw"), draw=run_skill("poster"), simple=ask_agent("designer", "hi"))
@@ -137,7 +154,7 @@ def test_a_question_that_nobody_can_answer_is_reported_and_the_conversation_stay
                 waiting = asyncio.ensure_future(chat.say("please"))
                 await reach(lambda: len(chat.questions))
             waiting.cancel()
-            assert (await rt.resume("c")).status == "waiting"  # nobody is there
+            assert (await rt.resume("c")).status == "waiting"  # no user is there
             [link] = links(rt, "c")
             assert link.state == "input-required"
             assert "Which colour?" in link.reply

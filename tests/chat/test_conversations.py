@@ -109,6 +109,8 @@ def test_a_skill_runs_as_a_sub_run_and_its_question_reaches_the_user(tmp_path: P
             assert '"success":true' in (await waiting).text
             assert not len(chat.questions)
             assert rt.runs.find(f"{chat.run_id}.1.1.1").status == "finished"
+            own = {event.data["phase"] for event in rt.runs.events(chat.run_id) if event.kind == "phase_started"}
+            assert own == {"converse"}  # the phases of the skill belong to its own run
 
     run(talk())
 

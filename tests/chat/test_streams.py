@@ -13,6 +13,7 @@ from reyn.chat import ChatItem, Conversation, MessageReceived, Reply, ReplyDelta
 from reyn.errors import ConversationInvalid
 from tests.chat.support import Agent, reply
 from tests.chat.test_conversations import Streaming, run
+from tests.chat.test_routing import Useless
 
 
 class Gated(Streaming):
@@ -101,9 +102,24 @@ def test_a_conversation_without_any_reply_repeats_that_its_turn_was_aborted(tmp_
             saying = asyncio.ensure_future(chat.say("slow"))
             await model.has_begun.wait()
             chat.abort()
-            assert (await saying).status == "aborted"
-            [found] = [item async for item in chat.stream()]
-            assert (found.text, found.status) == ("", "aborted")
+            aborted = await saying
+            assert (aborted.text, aborted.status) == ("", "aborted")
+            assert [item async for item in chat.stream()] == [aborted]
+
+    run(talk())
+
+
+@pytest.mark.parametrize("before", [[], ["hello"]])
+@pytest.mark.parametrize("answer", ["", "no JSON"])
+def test_a_stream_without_a_message_repeats_a_turn_without_a_usable_answer(tmp_path: Path, before: list, answer: str):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Useless(answer)) as rt:
+            async with rt.chat(run_id="c") as chat:
+                *_, failed = [await chat.say(message) for message in [*before, "be useless"]]
+                assert failed.status == "unanswered"
+                assert await read(chat) == (failed.text, failed)
+            async with rt.chat(run_id="c") as chat:
+                assert await read(chat) == (failed.text, failed)
 
     run(talk())
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
-import select
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from tests.support import is_readable
 
 IN = '{"text": "in"}'
 _TIMEOUT = 60
@@ -74,11 +75,8 @@ class Terminal:
         return Output(self.child.wait(_TIMEOUT), self.seen, "")
 
     def _read(self) -> bool:
-        screen = select.poll()  # unlike `select`, it takes descriptors above 1,023
-        screen.register(self._screen, select.POLLIN)
-        ready = screen.poll(_TIMEOUT * 1000)
         try:
-            chunk = os.read(self._screen, 65536) if ready else b""
+            chunk = os.read(self._screen, 65536) if is_readable(self._screen, _TIMEOUT) else b""
         except OSError:  # the process has ended
             chunk = b""
         self.seen += chunk.decode(errors="replace")

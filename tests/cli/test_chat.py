@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reyn.chat import OpFinished
 from reyn.cli.chat.printing import describe
+from reyn.models import ModelAnswer
 from reyn.models.listing import ModelStatus
 from reyn.runtime import SyncRuntime
 from reyn.testing import ScriptedModel
@@ -21,7 +23,7 @@ from tests.building import plan, planned, summed_up
 from tests.chat.support import bye, ending_chat, recorded_replies, reply, run_skill, skills, start_skill
 from tests.cli.support import Terminal, write_answers
 from tests.models.fake_server import FakeServer, Request, good
-from tests.support import act, finish, question, write_skill
+from tests.support import act, finish, go, question, write_skill
 
 
 @pytest.fixture
@@ -242,6 +244,40 @@ def test_the_messages_of_another_run_are_refused(here: Path, reyn):
     output = reyn("chats", "show", "p")
     assert output.code == 2
     assert "RYN426" in output.err
+
+
+def test_a_turn_without_a_usable_answer_is_told_from_a_reply_in_a_pipe(here: Path, chat, reyn):
+    unusable = ["{}"] * 4  # the last attempt is without ops
+    write_answers(here, *unusable, reply("Hello!"), *unusable)
+    output = chat("hi\nagain\n", "--run-id", "c")
+    assert (output.code, output.out) == (1, "Hello!\n")
+    assert "(no answer: phase `converse`: 3 answers rejected" in output.err
+    output = chat("hi\n", "--run-id", "c", "--json")
+    *_, item = [json.loads(line) for line in output.out.splitlines()]
+    assert (output.code, item["item"], item["status"], item["code"]) == (1, "reply", "unanswered", "RYN202")
+    assert item["reason"].startswith("phase `converse`: 3 answers rejected")
+    [listed] = reyn("runs", "--json").json
+    assert (listed["question"]["code"], listed["next"]) == ("RYN202", "reyn chat --run-id c")
+
+
+def test_a_turn_without_a_usable_answer_is_told_from_a_reply_in_a_run(here: Path, reyn):
+    keys = {"chat": "conversation: true\n"}
+    write_skill(here, "talk", {"chat": ["chat", "end"]}, inputs={"chat": "user_message"}, phase_keys=keys)
+    write_answers(here, "no", "no", "no", go("chat", "Hello!"))
+    output = reyn("run", "talk", "hi", "--run-id", "k")
+    why = "no reply to the last message: phase `chat`: 3 answers rejected"
+    assert output.code == 1
+    assert f"waiting for input: {why}" in output.out
+    assert "(RYN202)" in output.out
+    assert "fix: Say it in other words, or use a larger model." in output.out
+    assert "next: reyn answer k 2.message 'your message'" in output.out
+    shown = reyn("show", "k", "--json").json
+    assert (shown["status"], shown["code"], shown["question"]["code"]) == ("waiting", "RYN202", "RYN202")
+    assert [step["code"] for step in shown["steps"] if step["type"] == "turn_failed"] == ["RYN202"]
+    assert "no reply: phase `chat`: 3 answers rejected" in reyn("show", "k").out
+    assert f"RYN202: {why}"[:60] in reyn("runs").out
+    output = reyn("answer", "k", "2.message", "hi again", "--json")
+    assert (output.code, output.json["code"], output.json["question"]["message"]) == (4, "", "Hello!")
 
 
 def test_a_failed_model_is_reported_and_the_exit_code_says_so(here: Path, chat):
@@ -488,18 +524,18 @@ def test_a_folder_with_the_name_of_an_agents_file_is_no_agent(here: Path, reyn):
 
 
 def test_resume_all_continues_what_was_interrupted(here: Path, reyn):
-    from tests.support import finish, go
+    class Interrupted(ScriptedModel):
+        async def complete(self, request: Any) -> ModelAnswer:
+            raise KeyboardInterrupt
 
-    with SyncRuntime.open(here, model=ScriptedModel([go("second"), finish()])) as rt:
-        for name in ("a", "b"):
-            stream = rt.stream("pair", {"text": "in"}, run_id=name)
-            next(stream)
-            stream.close()
-        rows = {row.run_id: row.status for row in rt.runs.all()}
+    for name in ("a", "b"):
+        with (
+            pytest.raises(KeyboardInterrupt),
+            SyncRuntime.open(here, model=Interrupted([], "scripted:answers.jsonl")) as rt,
+        ):
+            rt.run("pair", {"text": "in"}, run_id=name)
     output = reyn("resume", "--all")
-    assert output.code in (0, 1)
-    for name, status in rows.items():
-        assert (f"{name}: " in output.out) == (status == "running")
+    assert [line for line in output.out.splitlines() if "finished" in line] == ["a: finished", "b: finished"]
     assert reyn("resume", "--all").out == "no interrupted runs\n"
     assert reyn("resume").code == 2
     assert reyn("resume", "--all", "a").code == 2

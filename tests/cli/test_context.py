@@ -88,6 +88,19 @@ def test_context_as_svg_is_well_formed(ran: Path, reyn):
     assert "handoff" in names
 
 
+@pytest.mark.parametrize("phase", ["a", "summarise_results", "a_phase_with_a_name_of_thirty_nine_letters", "é" * 200])
+@pytest.mark.parametrize("number", [1, 99])
+def test_bars_of_the_svg_begin_after_the_names(phase: str, number: int):
+    visit = VisitContext(5, phase, number, 1, (FrameSection("system", 400, 400),))
+    drawing = ElementTree.fromstring(prompts_svg("r", [visit]))
+    name, amount, *_ = drawing.iter("{http://www.w3.org/2000/svg}text")
+    bar = next(drawing.iter("{http://www.w3.org/2000/svg}rect"))
+    assert name.text.startswith(phase[:10])
+    assert name.text.endswith(f" (visit {number})")
+    assert float(name.get("x")) + len(name.text) * 13 * 0.61 < float(bar.get("x"))
+    assert float(amount.get("x")) + len(amount.text) * 13 * 0.61 < float(drawing.get("width"))
+
+
 def test_context_reports_cached_tokens(here: Path):
     visit = VisitContext(5, "a", 1, 1, (FrameSection("system", 400, 400),), 420, 300)
     assert "reported: 420 input tokens, 300 cached" in prompts_text([visit])

@@ -33,7 +33,8 @@ from reyn.context import (
     compile_invocation_turn,
 )
 from reyn.context.compile import compile_source
-from reyn.context.transcript import MemoryEntry, NormalizedMessage, normalize
+from reyn.context.messages import MemoryEntry, NormalizedMessage
+from reyn.context.transcript import normalize
 from reyn.errors import MutationInvalid, ReynError, TranscriptInvalid
 from reyn.models import Image, ToolCall
 

@@ -105,14 +105,13 @@ def test_empty_sections_are_omitted_from_the_text(tmp_path: Path):
         ({"a": ["b", "end"], "b": ["end"]}, "", {"full", "short", "tools"}),
         ({"a": ["end"]}, "", {"full", "short", "tools"}),
         ({"a": ["a", "end"]}, "conversation: true\n", {"full", "short", "tools"}),
-        ({"a": ["a"]}, "conversation: true\n", {"full", "short"}),
+        ({"a": ["a"]}, "conversation: true\n", {"full", "short", "tools"}),
         ({"a": ["a"]}, "conversation: {stays_open: true}\n", set()),
     ],
 )
 def test_the_prompt_says_how_to_abort_where_the_contract_allows_it(
     tmp_path: Path, form: AnswerForm, graph: dict[str, list[str]], keys: str, is_told: set[str]
 ):
-    """Except where a conversation is replied to in text: the reply says what is impossible."""
     inputs = {"a": "user_message"} if keys else {}
     folder = write_skill(tmp_path, "s", graph, inputs=inputs, phase_keys={"a": keys})
     phase = CompiledPhase(load_skill(folder), RunSettings(), VOCABULARY, "a", 25)

@@ -19,6 +19,7 @@ from reyn.context import (
     default_manifests,
     estimate_tokens,
     resolve_manifest,
+    truncate_to_token_budget,
 )
 from reyn.context.handoff import HEADER, assemble_handoff_context, choose_context
 from reyn.context.token_counting import exact_counter
@@ -134,7 +135,7 @@ def test_no_block_exceeds_its_budget(budget: int, degraded: list[bool], narrativ
     assert (result.original_tokens, result.budget_tokens) == (estimate_tokens(whole), budget)
     assert result.truncated_tokens == estimate_tokens(built.text)
     assert result.was_truncated == (built.text != whole)
-    assert budget <= 0 or result.truncated_tokens <= budget
+    assert result.truncated_tokens <= budget if budget > 0 else built.text == whole
     assert all(section.tokens <= section.original_tokens for section in built.sections)
     assert any(section.was_truncated for section in built.sections) == result.was_truncated
 
@@ -269,6 +270,16 @@ def test_a_narrative_of_ten_megabytes_is_truncated(counter: TokenCounter):
         [handoff], manifest("open_risks", narrative_cap=5_000, max_tokens=300), counter=counter
     )
     assert counter.count(built.text) <= 300
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_a_block_is_selected_then_assembled_then_truncated(budget: int, cap: int):
+    """The cap selects from the narrative; the budget truncates the assembled text, as for any text."""
+    long = msgspec.structs.replace(DISCOVERY, narrative="One sentence. Another one, which is longer. And a third.")
+    assembled = build_handoff_context([long], manifest("goal", "open_risks", narrative_cap=cap))
+    built = build_handoff_context([long], manifest("goal", "open_risks", narrative_cap=cap, max_tokens=budget))
+    assert built == truncate_to_token_budget(assembled, budget)
+    assert "Decisions" not in assembled
 
 
 @given(st.integers(1, 400), st.integers(1, 12))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.context import NormalizedMessageList
-from reyn.context.transcript import NormalizedMessage, normalize
+from reyn.context.messages import NormalizedMessage
+from reyn.context.transcript import normalize
 from reyn.errors import MessageInvalid, TranscriptInvalid
 from reyn.models import Image, Message, ToolCall
 
@@ -26,7 +27,7 @@ def result(call: str) -> NormalizedMessage:
     return NormalizedMessage("tool", f"result of {call}", tool_call_id=call)
 
 
-texts = st.lists(st.text(max_size=5), max_size=200)
+texts = st.lists(st.text(min_size=1, max_size=5), max_size=200)
 
 
 @given(texts, st.integers(0, 200))

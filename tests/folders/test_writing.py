@@ -96,7 +96,7 @@ def test_the_content_is_durable_before_the_name_and_the_name_before_the_end(tmp_
     assert (temporary, size, folder) == (system.created[0][0], len(b"content"), tmp_path.name)
 
 
-def test_nobody_else_can_read_a_private_file_while_it_is_written(tmp_path, system):
+def test_no_other_user_can_read_a_private_file_while_it_is_written(tmp_path, system):
     replace_file(tmp_path / "a", [b"new"], mode=0o640)
     replace_file(tmp_path / "b", [b"new"])
     assert [mode for _, mode in system.created] == [0o600, mode_of(tmp_path / "b")]

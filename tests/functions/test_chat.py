@@ -134,6 +134,23 @@ def test_a_call_streams_text_tool_calls_and_the_reply(tmp_path: Path):
     asyncio.run(scenario())
 
 
+def test_a_chat_has_a_model_of_its_own_a_toolkit_and_its_docstring_as_prompt(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, "not asked")
+        own = Chatty(calls(("add", '{"a": 1, "b": 2}')), "It is 3.", name="own")
+
+        @llm_chat(llm_interface=own, toolkit=[add], runtime=world.rt)
+        async def agent(message: str, history: list) -> None:
+            """System prompt here."""
+
+        assert (await agent("hello", [])).text == "It is 3."
+        assert own.requests[0].messages[0].text.startswith("System prompt here.")
+        assert "add" in [tool.name for tool in own.requests[0].tools]
+        assert world.model.requests == []
+
+    asyncio.run(scenario())
+
+
 def test_the_history_of_a_reply_is_the_history_of_the_next_call(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, "Hello Ada.", "You are Ada.")
@@ -174,9 +191,10 @@ def test_a_system_message_in_the_history_takes_the_place_of_the_docstring(tmp_pa
     async def scenario() -> None:
         world = World(tmp_path, "Arr.", "Fine.")
         await world.agent("hi", [{"role": "system", "content": "You are a pirate."}])
-        assert world.model.requests[0].messages[0].text == "You are a pirate.\n"
+        assert world.model.requests[0].messages[0].text.startswith("You are a pirate.\n")
+        assert "You help" not in world.model.requests[0].messages[0].text
         await world.agent("hi")
-        assert world.model.requests[1].messages[0].text == 'You help with {numbers} and {"json": true}.\n'
+        assert world.model.requests[1].messages[0].text.startswith('You help with {numbers} and {"json": true}.\n')
 
     asyncio.run(scenario())
 
@@ -185,7 +203,7 @@ def test_template_parameters_fill_the_docstring(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, "Fine.", template_params=["numbers"])
         await world.agent.options(template_params={"numbers": "primes"})("hi")
-        assert world.model.requests[0].messages[0].text == 'You help with primes and {"json": true}.\n'
+        assert world.model.requests[0].messages[0].text.startswith('You help with primes and {"json": true}.\n')
 
     asyncio.run(scenario())
 
@@ -252,16 +270,6 @@ def test_an_object_of_the_contract_is_never_the_text_of_a_reply(tmp_path: Path, 
         reply = await world.agent("hi")
         assert (reply.text, reply.history[-1].text) == ("Hello.", "Hello.")
         await world.check()
-
-    asyncio.run(scenario())
-
-
-def test_an_abort_in_a_chat_stops_it(tmp_path: Path):
-    async def scenario() -> None:
-        world = World(tmp_path, json.dumps({"reason": "no", "choice": "abort", "confidence": 1}))
-        with pytest.raises(ChatStopped) as stopped:
-            await world.agent("hi")
-        assert (stopped.value.status, roles(stopped.value.history)[0]) == ("aborted", "user")
 
     asyncio.run(scenario())
 
@@ -739,7 +747,8 @@ def test_a_tool_that_fails_is_a_result_and_the_turn_goes_on(tmp_path: Path, brok
         both = calls((broken.name, "{}"), ("add", '{"a": 1, "b": 2}'))
         world = World(tmp_path, both, "Fine.", toolkit=[broken, add])
         found = await items(world.agent("hi"))
-        results = [item for item in found if isinstance(item, OpFinished)]
+        # The faster tool may be done first.
+        results = sorted((item for item in found if isinstance(item, OpFinished)), key=lambda item: item.call)
         assert [result.status for result in results] == [status, "ok"]
         assert words in str(results[0].result)
         assert [message.tool_call_id for message in found[-1].history][2:4] == ["id-0", "id-1"]
@@ -985,9 +994,13 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         image = load_image(path)
         assert image == Image("image/png", base64.b64encode(PNG).decode())
         world = World(tmp_path, "A picture.", "Still.")
+        world.model.reads_images = True
         reply = await world.agent(Message("user", "What is this?", (image,)))
         assert any(message.images for message in world.model.requests[0].messages)
-        assert reply.history[0].images == (image,)
+        assert [(message.text, message.images) for message in reply.history] == [
+            ("What is this?", (image,)),
+            ("A picture.", ()),
+        ]
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
         await world.check()

@@ -13,6 +13,7 @@ from reyn.errors import ChatStopped, ForkImpossible
 from reyn.functions import llm_chat, tool
 from reyn.journal import MemoryJournal
 from tests.functions.test_chat import Chatty, calls
+from tests.support import write_skill
 
 PAY = calls(("pay", '{"amount": 5}'))
 ENDS: dict[str, list[Any]] = {
@@ -172,7 +173,9 @@ def test_a_copy_of_a_conversation_executes_nothing(tmp_path: Path):
             assert bank.paid == [5]
             bank.answer("In the copy.")
             reply = await copy("and?")
-            assert [message.text for message in reply.history] == ["hi", "Hello.", "and?", "In the copy."]
+            kept = ["user", "assistant", "user", "assistant", "tool", "user", "assistant"]
+            assert [message.role for message in reply.history] == kept
+            assert "paid 5" in reply.history[4].text
             await runtime.runs.replay(reply.run_id)
             bank.answer("In the first one.")
             assert (await chat("and?")).history[2].text == "pay 5"
@@ -203,23 +206,22 @@ def test_a_tool_can_copy_the_conversation_that_calls_it(tmp_path: Path):
             assert (await kept("copy this")).text == "Done."
             assert copies == ["copy"]
             reply = await chat.options(key="copy")("and?")
-            assert [message.text for message in reply.history] == ["hi", "Hello.", "and?", "In the copy."]
+            assert [message.text for message in reply.history if message.role == "user"] == ["hi", "copy this", "and?"]
+            assert [message.status for message in reply.history if message.role == "tool"] == ["unknown"]
+            assert copies == ["copy"]
 
     asyncio.run(scenario())
 
 
-def test_a_conversation_without_a_turn_that_ended_cannot_be_copied(tmp_path: Path):
-    async def scenario() -> None:
-        async def lost(_: Any) -> str:
-            raise asyncio.CancelledError
+def test_a_conversation_without_a_turn_cannot_be_copied(tmp_path: Path):
+    step = "conversation: true\npreprocessor:\n  - run_op: {op: {kind: file, op: read, path: 'workspace:none'}}\n"
+    write_skill(tmp_path, "talk", {"a": ["a"]}, inputs={"a": "user_message"}, phase_keys={"a": step})
 
-        bank = Bank(tmp_path, PAY, lost)
-        async with bank.runtime:
-            chat = bank.chat.options(key="ada")
-            with pytest.raises(asyncio.CancelledError):
-                await chat("pay 5")
-            with pytest.raises(ForkImpossible):
-                await chat.fork("copy")
-            assert bank.paid == [5]
+    async def scenario() -> None:
+        async with OSRuntime.open(tmp_path, model=Chatty(), journal=MemoryJournal()) as runtime:
+            result = await runtime.run("talk", "hi")
+            assert result.status == "failed"
+            with pytest.raises(ForkImpossible, match="no turn yet"):
+                runtime.conversations.copy(result.run_id)
 
     asyncio.run(scenario())

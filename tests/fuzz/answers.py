@@ -227,8 +227,7 @@ def _check_run(case: Case, rt: SyncRuntime, result: RunResult | None) -> None:
             rt.runs.replay(row.run_id)
         with case.guarded("events"):
             for event in rt.runs.events(row.run_id):
-                is_foreign = event.kind == "child_started" and event.data["skill"] not in SKILLS
-                if is_foreign and not event.data.get("problem"):
+                if event.kind == "child_started" and event.data["skill"] not in SKILLS:
                     case.found("runs-own-skill", event.data["skill"])
 
 

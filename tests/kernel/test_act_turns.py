@@ -128,13 +128,16 @@ def test_without_an_act_turn_left_a_deferred_decision_costs_a_retry(acting: Proj
     assert "To run ops" not in acting.model.system_message(1)
 
 
-def test_at_the_act_limit_the_frame_offers_no_ops(tmp_path: Path):
-    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "max_act_turns: 2\n"})
+@pytest.mark.parametrize("turns", [0, 2])
+def test_at_the_act_limit_the_frame_offers_no_ops(tmp_path: Path, turns: int):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": f"max_act_turns: {turns}\n"})
     project = Project(tmp_path)
     glob = act({"kind": "file", "op": "glob", "pattern": "*.md"})
-    assert project.run("s", [glob, glob, glob, finish()]).ok
+    assert project.run("s", [*[glob] * (turns + 1), finish()]).ok
     assert [event["class"] for event in project.events("validation_error")] == ["ops"]
-    assert len(project.events("file_completed")) == 2
+    assert len(project.events("file_completed")) == turns
+    assert project.run("s", [*[glob] * turns, finish()], run_id="other").ok
+    assert len(project.events("llm_requested", run_id="other")) == turns + 1
 
 
 def test_the_configured_cap_on_act_turns_overrides_the_phase(acting: Project):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from reyn import RunResult, SyncRuntime
 from reyn.context.histories import Histories
-from reyn.context.transcript import NormalizedMessage, normalize
+from reyn.context.messages import NormalizedMessage
+from reyn.context.transcript import normalize
 from reyn.errors import (
     HistoryInvalid,
     InputInvalid,
@@ -221,6 +223,52 @@ def test_a_turn_without_a_usable_answer_keeps_the_message_and_the_conversation_g
     assert texts(project, 4)[-2:] == ["Not lost", "Again"]
     [aborted] = project.events("phase_aborted")
     assert (aborted["ends"], aborted["code"]) == (False, "RYN202")
+    assert project.is_sound()
+
+
+UNUSABLE: dict[str, tuple[list, str]] = {
+    "no JSON": (["no"] * 3, "not one JSON object"),
+    "empty": ([""] * 3, "the answer is empty"),
+    "nowhere": ([go("nowhere")] * 3, "3 answers rejected"),
+    "act turns used up": ([act(file("glob", "*.none"))] * 40, "no ops are offered"),
+}
+
+
+@pytest.mark.parametrize("said", [["Hi"], ["Hi", "And now?"], ["Hi", "And now?", "Still there?"]])
+@pytest.mark.parametrize("unusable", UNUSABLE)
+def test_a_turn_without_a_usable_answer_is_no_reply(project: Project, unusable: str, said: list[str]):
+    answers, why = UNUSABLE[unusable]
+    before = [go("chat", f"reply {number}") for number in range(1, len(said))]
+    result = converse(project, [*before, *answers], *said)
+    assert (result.status, result.code, result.exit_code) == ("waiting", "RYN202", 1)
+    assert result.hint == "Say it in other words, or use a larger model."
+    question = result.question
+    assert question is not None
+    assert (question.code, question.message) == ("RYN202", result.reason)
+    assert result.reason.startswith("no reply to the last message: phase `chat`: 3 answers rejected")
+    assert why in result.reason
+    assert not any(text in result.reason for text in said)
+    with project.open([*["used"] * len(project.events("llm_responded")), go("chat", "Better.")]) as rt:
+        row = rt.runs.find("k")
+        assert (row.reason, row.wait.code) == (result.reason, "RYN202")
+        assert rt.runs.next_action(row).verb == "answer"
+        after = say(rt, result, "Once more")
+    assert (after.code, after.exit_code, after.question.message) == ("", 4, "Better.")
+    assert [text for text in texts(project, 0) if text in (*said, "Once more")] == [*said, "Once more"]
+    assert project.is_sound()
+
+
+def test_a_turn_that_a_user_aborted_is_no_reply_and_no_error(project: Project):
+    class Aborting(Unreachable):
+        async def complete(self, request: Any) -> Any:
+            rt.conversations.abort_turn("k", "enough")
+            await asyncio.sleep(60)
+
+    result = converse(project, [go("chat", "Hello!")], "Hi")
+    with project.open([], model=Aborting()) as rt:
+        result = say(rt, result, "Goodbye")
+    assert (result.status, result.code, result.exit_code) == ("waiting", "", 4)
+    assert result.reason == "no reply to the last message: the turn was aborted: enough"
     assert project.is_sound()
 
 

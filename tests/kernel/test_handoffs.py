@@ -72,6 +72,7 @@ def test_a_phase_sees_the_handoffs_of_earlier_phases(tmp_path: Path):
         "Narrative: the plan"
     )
     assert "[Phase 2: build — completed" in block(project, 2)
+    assert "Risks: slow disks" in block(project, 2)
     assert block(project, 2).index("[Phase 1: look") < block(project, 2).index("[Phase 2: build")
     assert project.is_sound()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reyn.journal import MemoryJournal, kinds
@@ -16,6 +16,7 @@ from reyn.testing import ScriptedModel
 from reyn.workspace import RecordedFiles
 from reyn.workspace.paths import RECORDED
 from tests.kernel.support import Project
+from tests.properties import examples
 from tests.support import act, file, finish, go, question, write_skill
 
 GRAPH = {"a": ["b"], "b": ["end"]}
@@ -195,11 +196,13 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NAMES = ["input", "1.1.1", "1.artifact", "1.input", "2.input", "2.artifact", "2.1.1", "2.1.answer", "result", ".", ".."]
 
 
-@settings(deadline=None, max_examples=35)
+@examples(35)
 @given(
     st.sampled_from(NAMES) | st.from_regex(r"[0-9a-z._-]{1,12}", fullmatch=True),
     st.sampled_from(["full", "short", "tools"]),
 )
+@example("2.input", "tools")
+@example("1.artifact", "full")
 def test_a_phase_without_file_reads_only_the_content_that_its_own_frame_truncates(quiet: Path, name: str, form: str):
     project, long = Project(quiet), "soup and " * 500
     answers = [act(file("read", "menu.txt")), go("b", long), act(read(name, start=9, length=30)), finish()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,57 @@ def test_a_skill_that_cannot_run_is_an_op_error(tmp_path: Path, op: dict, expect
     project = make(tmp_path)
     assert project.run("outer", [act(op), go("b"), finish()]).ok
     assert f'"error":"{expected}' in project.model.turn_message(1)
+    assert len(project.journal.runs()) == 1
+    assert project.is_sound()
+
+
+START = {"kind": "start_skill", "skill": "inner", "input": {"text": "x"}}
+STEP = "preprocessor:\n  - {}\n"
+BELOW = "run_skill: {skill: inner, input: {txt: 1}, on_error: skip, into: data.sub}"
+REFUSED: dict[str, dict[str, Any]] = {
+    "an op that awaits with another input": {"answers": [act(RUN | {"input": {"txt": 1}})]},
+    "a background skill that no chat executes": {"answers": [act(START)]},
+    "a step": {"step": STEP.format(BELOW)},
+    "an iteration": {
+        "step": STEP.format(f"iterate: {{over: data.items, concurrency: 2, into: data.all, apply: {{{BELOW}}}}}"),
+        "ends": 3,
+    },
+    "an agent that is unknown": {
+        "answers": [act({"kind": "ask_agent", "agent": "nobody", "message": "hello"})],
+        "permissions": {"agent": [{"allow": "*"}]},
+    },
+    "a skill that the gate denies": {
+        "answers": [act(RUN)],
+        "permissions": {"run_skill": [{"deny": "inner"}]},
+        "ends": 0,
+    },
+    "a skill in a step that the gate denies": {
+        "step": STEP.format(BELOW.replace("txt: 1", "text: x")),
+        "permissions": {"run_skill": [{"deny": "inner"}]},
+    },
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSED)
+def test_a_child_that_is_refused_has_ended_and_has_not_started(tmp_path: Path, refusal: str):
+    how = dict(REFUSED[refusal])
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(
+        tmp_path,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "note | user_message"},
+        skill_keys='permissions: {agent: ["*"]}\n',
+        phase_keys={"chat": f"conversation: true\n{how.pop('step', '')}"},
+        ops={"chat": "run_skill, start_skill, ask_agent"},
+        artifacts={"note": {"type": "object", "additionalProperties": True}},
+    )
+    project, answers, ends = Project(tmp_path), how.pop("answers", []), how.pop("ends", 1)
+    value = {"type": "note", "data": {"text": "in", "items": [1, 2, 3]}}
+    assert project.run("talk", [*answers, finish("That did not work.")], value, **how).ok
+    assert project.events("child_started") == []
+    ended = [(one["state"], bool(one["error"])) for one in project.events("child_ended")]
+    assert ended == [("rejected", True)] * ends
     assert len(project.journal.runs()) == 1
     assert project.is_sound()
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from reyn import OSRuntime, llm_function, tool
 from reyn.journal import Blob, Event, MemoryJournal
+from reyn.kernel.core.snapshot import PersonInput, RunState
 from reyn.models import ModelAnswer
 from reyn.testing import CountingIds, ScriptedModel, SteppingClock
 from tests.kernel.test_turn_abort import Chatty, Talk, calls, forever, reached
@@ -50,6 +52,7 @@ class Desk:
         self.active: list[str] = []
         self.overlaps: list[frozenset[str]] = []
         self.performed: list[str] = []
+        self.delay: Callable[[int], int] = lambda times: times
         self.model = Native(answers)
         self.rt = OSRuntime.open(
             root,
@@ -66,7 +69,7 @@ class Desk:
         async def act(name: str, times: int) -> str:
             self.performed.append(name)
             self.active.append(name)
-            for _ in range(times):
+            for _ in range(self.delay(times)):
                 self.overlaps.append(frozenset(self.active))
                 await asyncio.sleep(0)
             self.active.remove(name)
@@ -126,13 +129,14 @@ BATCHES = st.lists(st.tuples(st.sampled_from([*KINDS, INVALID]), st.integers(3, 
 
 @given(BATCHES)
 @settings(deadline=None, max_examples=40)
-def test_tools_overlap_by_their_effects_and_events_do_not_depend_on_who_is_faster(root: Path, drawn: list):
+def test_tools_overlap_by_their_effects_and_the_state_does_not_depend_on_who_is_faster(root: Path, drawn: list):
     kinds, times = [kind for kind, _ in drawn], [count for _, count in drawn]
 
     async def run() -> None:
         found = []
-        for delays in (times, [12 - count for count in times]):
-            desk = Desk(root, [batch(kinds, delays), "done"])
+        for delay in (lambda times: times, lambda times: 12 - times):
+            desk = Desk(root, [batch(kinds, times), "done"])
+            desk.delay = delay
             assert (await desk.run()).ok
             largest = {name: max((one for one in desk.overlaps if name in one), key=len) for name in desk.performed}
             for group in groups_of(kinds):
@@ -144,28 +148,55 @@ def test_tools_overlap_by_their_effects_and_events_do_not_depend_on_who_is_faste
             errors = [result["status"] == "error" for result in results]
             assert errors == [kind == INVALID for kind in kinds]
             await desk.check()
-            found.append(
-                [(event.kind, event.ts, event.data.get("call"), event.data.get("result")) for event in desk.events()]
-            )
-        assert [event[2:] for event in found[0]] == [event[2:] for event in found[1]]
-        assert [event[:2] for event in found[0]] == [event[:2] for event in found[1]]
+            events = [(event.kind, event.data.get("call"), event.data.get("result")) for event in desk.events()]
+            sent = [(message.role, message.text) for message in desk.model.requests[1].messages]
+            found.append((sorted(map(repr, events)), sent, outcome_of(desk.rt.runs.state("k"))))
+        assert found[0] == found[1]
 
     asyncio.run(run())
+
+
+def outcome_of(state: RunState) -> RunState:
+    """Return a state without the times, which the clock counts."""
+    return replace(state, last_input=0, active=0, visit_start=0, person=PersonInput())
 
 
 MIXED = ["look", "post", INVALID, "post", "mark", "note", "send", "look", "post"]
 
 
-def test_intents_are_recorded_in_call_order_before_the_outcomes_in_call_order(root: Path):
+def test_intents_are_recorded_in_call_order_and_outcomes_as_they_arrive(root: Path):
     async def run() -> None:
-        desk = Desk(root, [batch(MIXED, [9, 2, 1, 3, 1, 1, 1, 5, 1]), "done"])
+        desk = Desk(root, [batch(MIXED, [30, 20, 1, 12, 6, 1, 1, 9, 3]), "done"])
         assert (await desk.run()).ok
         assert desk.order() == [
             *("started 1", "started 2", "started 4", "started 5"),
-            *("completed 1", "completed 2", "error 3", "completed 4", "completed 5"),
+            *("completed 5", "completed 4", "completed 2", "completed 1", "error 3"),
             *("started 6", "completed 6", "started 7", "completed 7"),
-            *("started 8", "started 9", "completed 8", "completed 9"),
+            *("started 8", "started 9", "completed 9", "completed 8"),
         ]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("commit", range(4))
+def test_outcomes_that_arrive_during_a_commit_do_not_wait_for_a_slower_call(root: Path, commit: int):
+    """A commit lets the tools go on `commit` times."""
+    others = ["mark", "look", "post"] * 5
+
+    async def run() -> None:
+        desk = Desk(root, [batch(["look", *others], [200, *range(1, len(others) + 1)]), "done"])
+        append = desk.rt.services.commits.append
+
+        async def slow_append(*batch: Any) -> int:
+            for _ in range(commit):
+                await asyncio.sleep(0)
+            return await append(*batch)
+
+        desk.rt.services.commits.append = slow_append
+        assert (await desk.run()).ok
+        ended = [line for line in desk.order() if line.startswith("completed")]
+        assert ended == [*(f"completed {number}" for number in range(2, len(others) + 2)), "completed 1"]
+        await desk.check()
 
     asyncio.run(run())
 
@@ -178,8 +209,9 @@ def beginning(source: MemoryJournal, events: list[Event], count: int) -> MemoryJ
     return journal
 
 
-def test_a_kill_between_any_two_events_repeats_no_unsafe_call_without_asking(root: Path):
-    answers = [batch(MIXED, [3] * len(MIXED)), "done"]
+@pytest.mark.parametrize("times", [[3] * 9, [9, 2, 1, 3, 6, 1, 1, 5, 1], [1, 9, 1, 5, 3, 1, 1, 1, 5]])
+def test_a_kill_between_any_two_events_repeats_no_unsafe_call_without_asking(root: Path, times: list[int]):
+    answers = [batch(MIXED, times), "done"]
 
     async def run() -> None:
         journal = MemoryJournal()
@@ -203,8 +235,10 @@ def test_a_kill_between_any_two_events_repeats_no_unsafe_call_without_asking(roo
             assert result.ok
             assert questions == len(unknown)
             asked = max(asked, questions)
-            repeated = [json.loads(whole.rt.runs.content(event.data["args"]))["name"] for event in begun]
-            assert not {*repeated} & {*desk.performed}
+            recorded = {event.data.get("call") for event in events[:count] if event.kind.endswith("_completed")}
+            ended = [event for event in events[:count] if event.data.get("call") in recorded and "args" in event.data]
+            known = [json.loads(whole.rt.runs.content(event.data["args"]))["name"] for event in (*begun, *ended)]
+            assert not {*known} & {*desk.performed}
             await desk.check()
         assert asked == 2  # both of a group
 
@@ -354,6 +388,42 @@ def talk_with(root: Path, model: Chatty, effect: str, **tools: Callable[..., Any
     ]
     talk.rt = OSRuntime.open(root, model=model, journal=MemoryJournal(), ops=ops, trust=True)
     return talk
+
+
+@pytest.mark.parametrize("ended", [["second"], ["third"], ["second", "fourth"], ["second", "third", "fourth"]])
+@pytest.mark.parametrize("effect", ["pure", "unsafe"])
+def test_an_abort_keeps_the_outcomes_that_came_before_slower_ones(tmp_path: Path, effect: str, ended: list[str]):
+    async def run() -> None:
+        recorded, names = asyncio.Event(), ["first", "second", "third", "fourth"]
+
+        async def first() -> str:
+            while not talk.bodies(f"{ended[-1]}_completed"):  # noqa: ASYNC110 - the journal sets no event
+                await asyncio.sleep(0)
+            recorded.set()
+            return await slow()
+
+        async def slow() -> str:
+            return str(await forever())
+
+        async def quick() -> str:
+            return "x" * 3_000
+
+        tools = {"first": first} | {name: quick if name in ended else slow for name in names[1:]}
+        model = Chatty(calls(*names), "Fine.")
+        talk = talk_with(tmp_path, model, effect, **tools)
+        turn = asyncio.create_task(talk.say("one"))
+        await reached(recorded, turn)
+        talk.abort()
+        assert (await turn).status == "waiting"
+        assert {name for name in names if talk.bodies(f"{name}_completed")} == {*ended}
+        await talk.say("two")
+        results = dict(zip(names, [text for role, text in talk.seen() if role == "tool"], strict=True))
+        assert [name for name in names if "xxx" in results[name]] == ended
+        unknown = [name for name in names if "may have taken effect" in results[name]]
+        assert unknown == ([name for name in names if name not in ended] if effect == "unsafe" else [])
+        await talk.check()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "unsafe"])

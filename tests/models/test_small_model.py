@@ -89,7 +89,7 @@ def test_the_demo_prints_what_the_readme_promises():
 
 
 @real
-def test_the_server_of_the_local_model_answers_nobody_without_its_key():
+def test_the_server_of_the_local_model_refuses_requests_without_its_key():
     from reyn.models.local_engine import Engine
 
     engine = Engine(WEIGHTS, 1, 512)

@@ -112,8 +112,16 @@ def test_a_skill_that_uses_it_is_linted(project: Project, log: Path):
 
 
 def test_it_is_offered_executed_and_replayed(project: Project, log: Path):
-    outcome = project.run("wire", [act(SEND), finish()], ops=[Telegraph(log)])
+    recorded: list[str] = []
+
+    class Watched(Telegraph):
+        async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
+            recorded.append(project.kinds()[-1])
+            return await super().perform(call, plan, env)
+
+    outcome = project.run("wire", [act(SEND), finish()], ops=[Watched(log)])
     assert outcome.ok
+    assert recorded == ["telegraph_started"]  # durable before the effect
     assert "Send a telegram. Fields: to, message." in project.model.system_message(0)
     assert '"sent":4' in project.model.turn_message(1)
     assert log.read_text() == "k/1.1.1 Ada: STOP\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from reyn.permissions import (
@@ -21,6 +21,7 @@ from reyn.permissions import (
 )
 from reyn.permissions.rules import Requests, Rule
 from reyn.workspace import Roots, locate
+from tests.properties import examples
 
 KEYS = ("file.read", "file.write", "skill.write", "tool")
 
@@ -113,7 +114,7 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, allow=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(RECORDED_PATHS), st.sampled_from(PATTERNS), st.sampled_from(["deny", "ask"]), st.booleans())
 def test_a_rule_restricts_recorded_content_like_a_folder_of_the_workspace(roots, path, pattern, effect, is_absolute):
     below = f"{roots.workspace}/" if is_absolute else "workspace:"

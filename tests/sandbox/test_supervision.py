@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import socket
 import sys
 import time
@@ -19,6 +18,7 @@ from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.process import Backend, python_program
 from reyn.sandbox.supervision import PartialFolder, supervise
 from tests.attacks.test_sandbox import survivors, usable
+from tests.support import is_readable
 
 LIMITS = ProgramLimits(seconds=60)
 IGNORE = (
@@ -137,7 +137,7 @@ def test_output_is_read_after_the_time_for_it(monkeypatch: pytest.MonkeyPatch):
 
 def ended_unread(self: supervision._Supervision) -> tuple[str, str]:
     """Wait until the process has ended, and read nothing before."""
-    select.select([self._pidfd], [], [])
+    is_readable(self._pidfd, None)
     self._has_ended = True
     return "exited", ""
 

@@ -68,8 +68,12 @@ def test_each_member_of_a_union_is_a_candidate_with_its_own_label_and_text(tmp_p
         "fix": "broken",
         "end": "nothing",
     }
-    labels = [candidate.label for candidate in candidates_of(skill, "sort")]
-    assert len(labels) == len(set(labels))
+    assert [(one.label, one.schema_name) for one in candidates_of(skill, "sort")] == [
+        ("pay:bill", "bill"),
+        ("pay:fault", "fault"),
+        ("fix", "fault"),
+        ("end", "note"),
+    ]
 
 
 def test_the_copy_of_a_run_has_the_texts_and_its_hash_covers_them(tmp_path: Path):

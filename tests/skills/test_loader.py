@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import unicodedata
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from reyn.errors import SkillInvalid, SkillNotFound
 from reyn.journal import canonical
+from reyn.lint import check_skill, lint_shared
 from reyn.skills import Library, may_finish, pin, successors, unpin
-from tests.support import NOTE, load_skill, write_skill
+from reyn.skills.cases import read_cases
+from tests.support import NOTE, VOCABULARY, load_skill, read_skill, write_skill
 
 
 def errors_of(folder: Path) -> list[tuple[str, int, str]]:
@@ -280,3 +284,34 @@ def test_files_that_differ_only_in_normalization_are_reported(folder: Path):
         path = folder / "artifacts" / unicodedata.normalize(form, "été.yaml")
         path.write_text("type: object\n")
     assert errors_of(folder) == [("artifacts/été.yaml", 1, "RYN136")]
+
+
+OPEN_FILES = Path("/proc/self/fd")
+
+
+@pytest.mark.skipif(not OPEN_FILES.is_dir(), reason="the system does not list open files")
+def test_no_folder_stays_open_after_it_was_read(tmp_path: Path):
+    """Whatever refers to what was read, and whether or not the garbage collector comes."""
+    shared = tmp_path / "reyn/shared/phases"
+    shared.mkdir(parents=True)
+    library, kept = Library(tmp_path), []
+    names = [f"s{number}" for number in range(200)]
+    for number, name in enumerate(names):
+        folder = write_skill(tmp_path, name, {"a": ["end"]}, skill_keys="nonsense: 1\n" if number % 10 == 0 else "")
+        if number % 15 == 0:
+            (folder / "cases/one").mkdir(parents=True)
+            (folder / "cases/one/input.json").write_text("{}")
+    gc.disable()
+    try:
+        before = len([*OPEN_FILES.iterdir()])
+        for number, name in enumerate(names):
+            folder = library.find(name)
+            with suppress(SkillInvalid):
+                kept.append(load_skill(folder, library))
+            if number % 5 == 0:
+                kept += [found := read_skill(folder, library), check_skill(found, VOCABULARY), read_cases(folder)]
+                kept.append(library.unchanged(folder, VOCABULARY))
+        kept.append(lint_shared(library, VOCABULARY))
+        assert len([*OPEN_FILES.iterdir()]) == before
+    finally:
+        gc.enable()

@@ -642,7 +642,7 @@ def test_a_write_continues_after_a_part_was_written(roots, file, system):
     assert len(system.modes) == len(NEW)
 
 
-def test_nobody_else_can_read_a_private_file_while_it_is_written(roots, file, system):
+def test_no_other_user_can_read_a_private_file_while_it_is_written(roots, file, system):
     apply(REPLACED, roots)
     assert set(system.modes) == {0o600}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
+from reyn.context.messages import NormalizedMessage
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ class Beginning(NamedTuple):
     instructions: str | None = None
 
     def arguments(self, text: str, images: tuple[Image, ...]) -> dict[str, Any]:
-        """Return the arguments of `OSRuntime.run`. The input of a run is text; images come right before it.
-
-        The skill has the system message of the history as its instructions.
-        """
-        history = self.history.with_system(None)
-        history = history.append(NormalizedMessage("user", "", images)) if images else history
-        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
-        return {"skill": self.skill, "input": message, "history": history, "within": self.within}
+        """Return the arguments of `OSRuntime.run`. The skill has the system message of the history as instructions."""
+        return {
+            "skill": self.skill,
+            "input": {"type": USER_MESSAGE.name, "data": {"text": text}},
+            "history": self.history.with_system(None),
+            "within": self.within,
+            "images": images,
+        }
 
     def said(self, text: str, images: tuple[Image, ...]) -> Beginning:
         """Return it with the first message, which is part of the history whatever becomes of the run."""

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.chat.items import ChatItem, MessageReceived, QuestionAsked, Reply, SkillProgressed, SkillStarted, Stopped
-from reyn.chat.reader import ItemReader
-from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, idle_result, last_reply, left_error, stop_error
+from reyn.chat.reader import ItemReader, last_reply
+from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, idle_result, left_error, stop_error
 from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
@@ -232,12 +232,12 @@ class Conversation:
     def _repeat(self) -> None:
         """Give the last reply to everyone who waits for one although there is nothing to answer."""
         if 0 in self._replies:
-            reply = last_reply(self._runtime.runs, self.run_id)
+            reply = last_reply(self._runtime.runs.state(self.run_id), self._runtime.runs.content)
             self.publish(reply)
             self._replies.resolve(0, reply)
 
     async def _leave(self, reply: asyncio.Future[Reply]) -> None:
-        """Abort a reply that nobody reads any more, and wait until that is recorded."""
+        """Abort a reply that has no reader any more, and wait until that is recorded."""
         end: asyncio.Future[Any] | None = reply if self._stays_open else self._driving
         if end is not None and not end.done():
             self.abort("the caller left the stream")
@@ -247,7 +247,7 @@ class Conversation:
                 end.cancel()
                 raise
         if not reply.cancel() and not reply.cancelled():
-            reply.exception()  # it was raised, or nobody reads it
+            reply.exception()  # it was raised, or has no reader
 
     def post(self, message: str | Message, reply: asyncio.Future[Reply] | None = None) -> None:
         """Say something without waiting for the reply; the items of the conversation contain it.

@@ -118,7 +118,8 @@ class Reply(Item, frozen=True, tag="reply"):
     Attributes:
         text: The reply; empty if the turn was aborted. If the model gave no usable answer, a notice of Reyn.
         status: `replied`, `aborted` by the user, or `unanswered`.
-        reason: Why a turn is unanswered.
+        reason: Why a turn was aborted or is unanswered.
+        code: The error code of an unanswered turn.
         usage: The tokens of the conversation so far.
         run: The background run that the reply is about, if no message of the user is answered.
     """
@@ -128,6 +129,7 @@ class Reply(Item, frozen=True, tag="reply"):
     usage: Usage = Usage()
     run: str = ""
     reason: str = ""
+    code: str = ""
 
 
 class Stopped(Item, frozen=True, tag="stopped"):

@@ -22,15 +22,17 @@ from reyn.chat.items import (
     SkillProgressed,
     SkillStarted,
 )
+from reyn.errors import turn_hint
 from reyn.journal import decode, kinds
 from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event
     from reyn.journal.canonical import ReadBlob
     from reyn.journal.registry import Body
+    from reyn.kernel.core.snapshot import RunState
     from reyn.models import Delta
 
 Speaker = Literal["user", "run", "agent"]
@@ -121,13 +123,35 @@ def text_of(body: Any, content: ReadBlob) -> str:
         case kinds.MessageTaken(text=text):
             return content(text).decode()
         case kinds.PhaseAborted(code=code, reason=reason) if code:
-            return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
+            return f"(no answer: {reason}. {turn_hint(code)})"
     return ""
+
+
+def _without_reply(body: kinds.PhaseAborted, text: str, usage: kinds.Usage, run: str = "") -> Reply:
+    """Return the end of a turn without a reply; `text` is what its event says."""
+    return Reply(text, "unanswered" if body.code else "aborted", usage, run, body.reason, body.code)
 
 
 def artifact_text(artifact: bytes) -> str:
     """Return the text of a message or reply that is an artifact."""
     return str(msgspec.json.decode(artifact)["data"].get("text", ""))
+
+
+def last_reply(state: RunState, content: ReadBlob) -> Reply:
+    """Return how the last turn of a conversation ended that has nothing more to do."""
+    end, artifact = state.turn_end, state.output.artifact
+    if end is not None:
+        return _without_reply(end, text_of(end, content), state.usage)
+    assert artifact is not None  # a turn that was not aborted ended with a reply
+    return Reply(artifact_text(content(artifact.hash)), usage=state.usage)
+
+
+def read_progress(event: Event, skill_of: Callable[[str], str]) -> SkillProgressed | None:
+    """Return the phase that a run enters with an event; `skill_of` returns the skill of a run."""
+    body = decode(event) if event.kind == kinds.PhaseStarted.kind else None
+    if not isinstance(body, kinds.PhaseStarted):
+        return None
+    return SkillProgressed(event.run_id, skill_of(event.run_id), body.phase, body.visit)
 
 
 class ItemReader:
@@ -186,21 +210,21 @@ class ItemReader:
         self.run_id = self.run_id or event.run_id
         if event.kind in _SKIPPED:
             return
+        if event.run_id in self._skills and (progress := read_progress(event, self._skills.__getitem__)) is not None:
+            self.progress[event.run_id] = progress
+            yield progress
+            return
         body = decode(event)
         match body:
-            case kinds.ChildStarted(type="background", problem=""):
+            case kinds.ChildStarted(type="background"):
                 yield SkillStarted(body.run, body.skill, background=True)
             case kinds.ChildStarted(type="skill"):
                 self._skills[body.run] = body.skill
                 yield SkillStarted(body.run, body.skill)
-            case kinds.ChildEnded(type="skill"):
+            case kinds.ChildEnded(type="skill", state=state) if state != "rejected":  # the op has the reason
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)
-            case kinds.PhaseStarted() if event.run_id in self._skills:
-                skill = self._skills[event.run_id]
-                self.progress[event.run_id] = item = SkillProgressed(event.run_id, skill, body.phase, body.visit)
-                yield item
             case _ if event.run_id == self.run_id:
                 yield from self._read_own(body)
 
@@ -239,11 +263,9 @@ class ItemReader:
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
-        if not isinstance(body, kinds.PhaseAborted):
-            return Reply(text, "replied", self.usage, said.run)
-        if not body.code:
-            return Reply(text, "aborted", self.usage, said.run)
-        return Reply(text, "unanswered", self.usage, said.run, body.reason)
+        if isinstance(body, kinds.PhaseAborted):
+            return _without_reply(body, text, self.usage, said.run)
+        return Reply(text, "replied", self.usage, said.run)
 
     def _before_calls(self, answer: str) -> Iterator[ChatItem]:
         """Yield the text before the tool calls of an answer, as far as it did not arrive in pieces."""

@@ -1,4 +1,4 @@
-"""What is recorded of a conversation when it has stopped: its history, its last reply, and why it stopped."""
+"""What is recorded of a conversation when it has stopped: its history, and why it stopped."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.items import Reply, Stopped
-from reyn.chat.reader import artifact_text
+from reyn.chat.items import Stopped
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
-from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
+from reyn.errors import (
+    ChatStopped,
+    ConversationInvalid,
+    ModelAborted,
+    RunBusy,
+    RunNotFound,
+    RunNotResumable,
+    hint_of,
+    turn_hint,
+)
+from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
+    from reyn.chat.items import Reply
+    from reyn.context.messages import NormalizedMessage
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
@@ -30,7 +41,7 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     Args:
         runs: The recorded runs.
         run_id: The conversation.
-        before: The messages until its first turn. Their system message stays.
+        before: The messages until its first turn. Their system message stays, unless a hook replaced it.
     """
     try:
         state = runs.state(run_id)
@@ -44,7 +55,9 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     rendered = _rendered.render(
         run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (NO_MESSAGES, start)
     )
-    return rendered.with_system(before.system)
+    system = found.messages.system
+    is_replaced = system is not None and system.content and system.parts != (Part(blob=found.instructions),)
+    return rendered.with_system(_as_seen(system, runs.content) if system and is_replaced else before.system)
 
 
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
@@ -63,16 +76,6 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
     return rendered
 
 
-def last_reply(runs: Runs, run_id: str) -> Reply:
-    """Return how the last turn of a conversation ended that has nothing more to do."""
-    state = runs.state(run_id)
-    artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
-    if ended is not None:
-        return Reply("", "unanswered" if ended.code else "aborted", usage, reason=ended.reason)
-    assert artifact is not None  # a turn that was not aborted ended with a reply
-    return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
-
-
 def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:
     """Return the result of a conversation that could not be resumed because it waits for a message."""
     result = runs.result(run_id) if isinstance(error, RunNotResumable) else None
@@ -87,7 +90,7 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
         run_id=result.run_id,
         status=str(result.status),
         history=history,
-        hint=result.hint or (_QUESTION if asks else None),
+        hint=result.hint or (_QUESTION if asks else hint_of(ModelAborted.code) if result.status == "aborted" else None),
         action=runs.next_action(runs.find(result.run_id)),
     )
 
@@ -95,11 +98,11 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
 def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedMessageList) -> ChatStopped:
     """Return the error of a turn without a usable answer. The conversation goes on with the next message."""
     return ChatStopped(
-        f"conversation `{run_id}`: {reply.reason}",
+        f"conversation `{run_id}`: {reply.reason} ({reply.code})",
         run_id=run_id,
         status=str(runs.find(run_id).status),
         history=history,
-        hint="Say it in other words, or use a larger model. `history` has what was done.",
+        hint=f"{turn_hint(reply.code)} `history` has what was done.",
     )
 
 

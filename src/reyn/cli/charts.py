@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 _NEUTRAL = 1000
 """The calibration factor, per mille, that changes nothing."""
-_WIDTH = 40
-"""The number of characters of the longest bar."""
+_WIDTH, _MIN_WIDTH = 40, 8
+"""The number of characters of the longest bar, and on a narrow terminal."""
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 _GROUPS = {
     "static": ("s", "#6e7781"),
     "task": ("t", "#bc4c00"),
@@ -131,56 +132,50 @@ def _lengths(groups: dict[str, int], most: int) -> dict[str, int]:
     return {name: max(1, round(tokens * _WIDTH / most)) for name, tokens in groups.items()}
 
 
-_ROW, _LEFT, _BAR, _PADDING = 24, 260, 480, 12
-_STYLE = """\
-svg:root { color: #1f2328 }
-@media (prefers-color-scheme: dark) { svg:root { color: #e6edf3 } }
-text { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: currentColor }"""
+_MAX_NAME = 20
+"""The number of characters of a name that fit to the left of a bar."""
+
+
+def _svg(title: str, width: int, height: int, style: str, parts: list[str]) -> str:
+    """Return a standalone SVG with a transparent background."""
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n<title>{_escaped(title)}</title>\n<style>'
+    themes = "svg:root { color: #1f2328 }\n@media (prefers-color-scheme: dark) { svg:root { color: #e6edf3 } }"
+    return "\n".join([head, themes, style, "</style>", *parts, "</svg>"]) + "\n"
+
+
+_PROMPTS_STYLE = 'text { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: currentColor }'
+_USAGE_STYLE = """\
+text { font: 12px ui-sans-serif, system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: currentColor }
+.title { font-size: 14px; font-weight: 600 } .value { opacity: 0.8 } .axis { stroke: currentColor; opacity: 0.25 }
+.cap { stroke: #cf222e; stroke-dasharray: 4 3 } .captext { fill: #cf222e }"""
 
 
 def prompts_svg(run: str, visits: Sequence[VisitContext]) -> str:
     """Return a standalone SVG with one bar per visit and a legend."""
+    start, bar, row, padding = 260, 480, 24, 12
     most = max((visit.tokens for visit in visits), default=0) or 1
-    width, height = _LEFT + _BAR + 100, (len(visits) + 1) * _ROW + 2 * _PADDING
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{_escaped(run)}</title>",
-        f"<style>\n{_STYLE}\n</style>",
-    ]
-    used: dict[str, int] = {}
+    parts: list[str] = []
+    used: set[str] = set()
     for number, visit in enumerate(visits):
-        top, left = _PADDING + number * _ROW, float(_LEFT)
-        name = clean(f"{visit.phase} (visit {visit.visit})")
-        parts.append(f'<text x="{_PADDING}" y="{top + 16}">{_escaped(name)}</text>')
+        top, left = padding + number * row, float(start)
+        name = f"{short(visit.phase, _MAX_NAME)} (visit {visit.visit})"
+        parts.append(f'<text x="{padding}" y="{top + 16}">{_escaped(name)}</text>')
         for group, tokens in _grouped(visit).items():
-            length = tokens * _BAR / most
-            used[group] = used.get(group, 0) + tokens
+            length = tokens * bar / most
+            used.add(group)
             parts.append(
-                f'<rect x="{left:g}" y="{top + 3}" width="{length:g}" height="{_ROW - 6}" fill="{_GROUPS[group][1]}">'
+                f'<rect x="{left:g}" y="{top + 3}" width="{length:g}" height="{row - 6}" fill="{_GROUPS[group][1]}">'
                 f"<title>{group}: {tokens:,}</title></rect>"
             )
             left += length
         parts.append(f'<text x="{left + 6:g}" y="{top + 16}">{visit.tokens:,}</text>')
-    top, left = _PADDING + len(visits) * _ROW, float(_PADDING)
+    top, left = padding + len(visits) * row, float(padding)
     for group in (name for name in _GROUPS if name in used):
         parts.append(f'<rect x="{left:g}" y="{top + 6}" width="12" height="12" fill="{_GROUPS[group][1]}"/>')
         parts.append(f'<text x="{left + 18:g}" y="{top + 16}">{group}</text>')
         left += 36 + 8 * len(group)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-_WIDTH, _MIN_WIDTH = 40, 8
-"""The number of characters of the longest bar, and on a narrow terminal."""
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-_LEFT, _BAR, _RIGHT, _ROW, _TOP = 130, 420, 190, 26, 46
-_USAGE_STYLE = """\
-svg:root { color: #1f2328 }
-@media (prefers-color-scheme: dark) { svg:root { color: #e6edf3 } }
-text { font: 12px ui-sans-serif, system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: currentColor }
-.title { font-size: 14px; font-weight: 600 } .value { opacity: 0.8 } .axis { stroke: currentColor; opacity: 0.25 }
-.cap { stroke: #cf222e; stroke-dasharray: 4 3 } .captext { fill: #cf222e }"""
-_MAX_NAME = 20
+    return _svg(run, start + bar + 100, top + row + padding, _PROMPTS_STYLE, parts)
 
 
 def cost_text(row: UsageRow) -> str:
@@ -236,39 +231,33 @@ def usage_text(report: UsageReport, columns: int | None = None) -> str:
 
 
 def usage_svg(report: UsageReport) -> str:
-    """Return a standalone SVG with a transparent background."""
+    """Return a standalone SVG with one bar per group."""
     bars = _Bars(report)
-    height = _TOP + _ROW * max(1, len(report.rows)) + 40
-    width = _LEFT + _BAR + _RIGHT
+    start, bar, row, top = 130, 420, 26, 46
+    height = top + row * max(1, len(report.rows)) + 40
     title = f"{bars.unit} by {report.by}"
     title = title[0].upper() + title[1:]
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{_escaped(title)}</title>",
-        f"<style>\n{_USAGE_STYLE}\n</style>",
         f'<text class="title" x="12" y="24">{_escaped(title)}</text>',
-        f'<line class="axis" x1="{_LEFT}" y1="{_TOP - 6}" x2="{_LEFT}" y2="{height - 34}"/>',
+        f'<line class="axis" x1="{start}" y1="{top - 6}" x2="{start}" y2="{height - 34}"/>',
     ]
-    for number, row in enumerate(report.rows):
-        y = _TOP + number * _ROW
-        length = bars.value(row) * _BAR / bars.most
-        name = clean(row.name)
-        short = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
-        tip = f"{name}: {cost_text(row)}, {row.tokens:,} tokens, {row.calls:,} calls"
-        label, value = _escaped(short), _escaped(bars.text(bars.value(row)))
+    for number, group in enumerate(report.rows):
+        y = top + number * row
+        length = bars.value(group) * bar / bars.most
+        name = clean(group.name)
+        tip = f"{name}: {cost_text(group)}, {group.tokens:,} tokens, {group.calls:,} calls"
+        label, value = _escaped(short(name, _MAX_NAME)), _escaped(bars.text(bars.value(group)))
         parts += [
             f"<g><title>{_escaped(tip)}</title>",
-            f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{label}</text>',
-            f'<rect x="{_LEFT}" y="{y + 2}" width="{max(length, 1):.1f}" height="{_ROW - 10}" rx="2" fill="#0969da"/>',
-            f'<text class="value" x="{_LEFT + length + 8:.1f}" y="{y + 13}">{value}</text></g>',
+            f'<text x="{start - 8}" y="{y + 13}" text-anchor="end">{label}</text>',
+            f'<rect x="{start}" y="{y + 2}" width="{max(length, 1):.1f}" height="{row - 10}" rx="2" fill="#0969da"/>',
+            f'<text class="value" x="{start + length + 8:.1f}" y="{y + 13}">{value}</text></g>',
         ]
     if not report.rows:
-        parts.append(f'<text class="value" x="{_LEFT + 8}" y="{_TOP + 13}">no usage recorded</text>')
+        parts.append(f'<text class="value" x="{start + 8}" y="{top + 13}">no usage recorded</text>')
     if bars.draws_cap and bars.cap is not None:
-        x = _LEFT + bars.cap * _BAR / bars.most
-        parts.append(f'<line class="cap" x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height - 34}"/>')
+        x = start + bars.cap * bar / bars.most
+        parts.append(f'<line class="cap" x1="{x:.1f}" y1="{top - 8}" x2="{x:.1f}" y2="{height - 34}"/>')
         label = _escaped(f"budget of a day: {bars.text(bars.cap)}")
         parts.append(f'<text class="captext" x="{x:.1f}" y="{height - 16}" text-anchor="middle">{label}</text>')
-    parts.append("</svg>")
-    return "\n".join(parts) + "\n"
+    return _svg(title, start + bar + 190, height, _USAGE_STYLE, parts)

@@ -147,8 +147,8 @@ def end_of_visit(
         cost: What its model calls cost.
         has_ops: Whether its phase allows ops.
     """
-    parts: list[str] = [f"visit failed: {body.reason}"] if isinstance(body, kinds.PhaseFailed) else []
-    data: dict[str, Any] = {}
+    kind, text, data = _how_it_ended(body)
+    parts = [text] if text else []
     if has_ops or ops.used:
         parts.append(ops.text)
         data |= {"phase": body.phase, "visit": body.visit, "ops": ops.used}
@@ -156,5 +156,17 @@ def end_of_visit(
         calls = f"{cost.calls} call{'s' if cost.calls > 1 else ''}"
         parts.append(f"cost {money_text(cost.cost, cost.currency)} · {cost.tokens:,} tokens · {calls}")
         data |= {"cost": amount_text(cost.cost), "currency": cost.currency, "tokens": cost.tokens}
-    kind = "visit_failed" if isinstance(body, kinds.PhaseFailed) else "visit_end"
     return (kind, " · ".join(parts), data) if parts else None
+
+
+def _how_it_ended(
+    body: kinds.PhaseCompleted | kinds.PhaseAborted | kinds.PhaseFailed,
+) -> tuple[str, str, dict[str, Any]]:
+    match body:
+        case kinds.PhaseFailed(reason=reason):
+            return "visit_failed", f"visit failed: {reason}", {}
+        case kinds.PhaseAborted(reason=reason, code=code) if code:
+            return "turn_failed", f"no reply: {reason} ({code})", {"code": code}
+        case kinds.PhaseAborted(reason=reason):
+            return "turn_aborted", reason, {}
+    return "visit_end", "", {}

@@ -45,7 +45,8 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     depth: int = 0
 
 
-_WARNINGS = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
+_FAILURES = {"rejected", "rolled_back", "visit_failed", "turn_failed", "turn_aborted", "failed", "aborted"}
+_WARNINGS = _FAILURES | {"retried", "switched", "limited"}
 
 
 def coloured_line(entry: TimelineEntry) -> Styled:
@@ -262,8 +263,6 @@ class Timeline:
             case kinds.WorkspaceRestored():
                 return _Line(2, "restored", *_restored("restored", body))
             case kinds.ChildStarted(type="agent", text=str(message)):
-                if body.problem:
-                    return None
                 self.activity = f"asking {body.agent}"
                 text = f"ask {body.agent} → {body.run}: {short(self._text(message), 80)}"
                 return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
@@ -359,7 +358,7 @@ def _end_line(body: Body) -> _Line | None:
     match body:
         case kinds.LimitReached(reason=reason, limit=limit, value=value):
             return _Line(1, "limited", f"limit reached: {reason}", {"limit": limit, "value": value})
-        case kinds.RunFailed(reason=reason, code=code):
+        case kinds.RunFailed(reason=reason, code=code) | kinds.RunBroken(reason=reason, code=code):
             return _Line(1, "failed", f"failed: {reason} ({code})", {"code": code})
         case kinds.SkillAborted(reason=reason):
             return _Line(1, "aborted", f"aborted: {reason}")

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from reyn.context.messages import Content, message_of
 from reyn.context.mutation import ContextMutation, apply_mutations
 from reyn.context.selfref import DataFromSelfRef, find_summary
-from reyn.context.transcript import NO_MESSAGES, Content, NormalizedMessageList, message_of
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, normalize
 from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
 from reyn.journal.kinds import Part
@@ -36,6 +38,10 @@ class ContextState(msgspec.Struct, frozen=True):
     messages: NormalizedMessageList = NO_MESSAGES
     data_from_selfref: DataFromSelfRef | None = None
     pending_mutations: tuple[ContextMutation, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "messages", normalize(self.messages))
+        force_setattr(self, "pending_mutations", tuple(self.pending_mutations))
 
     def pending(self, *mutations: ContextMutation) -> ContextState:
         """Return the state with more pending mutations."""
@@ -68,6 +74,9 @@ class PromptContract(msgspec.Struct, frozen=True):
     system_prompt: Content | None = None
     tool_prompt_specs: tuple[Mapping[str, Any], ...] = ()
     include_must_principles: bool = False
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "tool_prompt_specs", tuple(self.tool_prompt_specs))
 
 
 class InvocationSpec(msgspec.Struct, frozen=True):
@@ -110,6 +119,11 @@ class DataFromAgentConfig(msgspec.Struct, frozen=True):
     tool_prompt_specs: tuple[Mapping[str, Any], ...] = ()
     include_must_principles: bool = False
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "tool_prompt_specs", tuple(self.tool_prompt_specs))
+        if self.template_params is not None:
+            force_setattr(self, "template_params", dict(self.template_params))
+
 
 class CompileSource(msgspec.Struct, frozen=True):
     """Everything that a request is compiled from."""
@@ -117,6 +131,9 @@ class CompileSource(msgspec.Struct, frozen=True):
     data_from_agent_config: DataFromAgentConfig
     data_from_selfref: DataFromSelfRef | None = None
     input_messages: NormalizedMessageList = NO_MESSAGES
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "input_messages", normalize(self.input_messages))
 
     @property
     def invocation(self) -> InvocationSpec:
@@ -140,12 +157,13 @@ def compile_context(state: ContextState, mutations: Sequence[ContextMutation] | 
         MessageInvalid: A message has a text that is not valid Unicode.
     """
     applied = state.pending_mutations if mutations is None else mutations
-    return _compiled(state.messages, state.data_from_selfref, applied)
+    return compile_messages(state.messages, state.data_from_selfref, applied)
 
 
-def _compiled(
+def compile_messages(
     base: NormalizedMessageList, selfref: DataFromSelfRef | None, mutations: Sequence[ContextMutation]
 ) -> CompiledContext:
+    """Return `compile_context` of a state with these messages and this memory."""
     messages = apply_mutations(base, mutations, selfref)
     if has_marker(messages):
         selfref = (selfref or DataFromSelfRef()).refreshed(messages)
@@ -176,7 +194,7 @@ def compile_invocation_turn(
         selfref: The memory; by default the one that the invocation starts with.
     """
     snapshot = selfref if selfref is not None else spec.data_from_selfref
-    compiled = _compiled(messages, snapshot, mutations)
+    compiled = compile_messages(messages, snapshot, mutations)
     base = _base_prompt(spec.prompt_contract, compiled)
     prompt = _extended(base, spec.prompt_contract, compiled.data_from_selfref)
     system = message_of("system", prompt, base=base) if prompt else None

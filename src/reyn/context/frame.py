@@ -127,6 +127,12 @@ class ContextFrame(msgspec.Struct, frozen=True):
         return frame
 
 
+def advised(instructions: str, advice: str) -> str:
+    """Return instructions that are followed by advice about tools."""
+    separator = "\n" if advice and not instructions.endswith("\n") else ""
+    return instructions + separator + advice
+
+
 def stable_frame(
     skill: Skill,
     phase: str,
@@ -142,7 +148,7 @@ def stable_frame(
     return StableFrame(
         current_phase=phase,
         current_phase_role=definition.role,
-        instructions=definition.instructions,
+        instructions=advised(definition.instructions, definition.advice),
         candidate_outputs=candidates,
         available_control_ops=tuple(spec.offered() for spec in ops),
         finish_criteria=skill.finish_criteria if can_finish else (),

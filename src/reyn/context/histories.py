@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from reyn.context.messages import NormalizedMessage
 from reyn.context.render import sent_text
 from reyn.context.tokens import estimate_tokens
-from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList, check_closed
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, check_closed
 from reyn.errors import HistoryInvalid, ReynError
 from reyn.journal import Blob, canonical, kinds
 from reyn.models import ToolCall
@@ -74,12 +75,14 @@ class Histories:
             return before, ()
         new = tuple(_scrubbed(message, scrub) for message in rest)
         content = Blob.of(canonical(new))
-        tokens, size = 0, 0
+        tokens, size, images = 0, 0, 0
         for message in new:
             text = sent_text(message, _no_content)
             tokens, size = tokens + estimate_tokens(text), size + len(text.encode())
+            if message.images and message.shows_images:
+                images += 1
         named = system.hash if system is not None and is_instructed else None
-        parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens, size, named))
+        parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens, size, named, images))
         is_clean = all(one is other for one, other in zip(new, rest, strict=True))
         # A list that continues the caller's own one extends it; one with the same messages does not.
         whole = (
@@ -109,6 +112,13 @@ class Histories:
                 raise HistoryInvalid(f"the run's history cannot be read: {error}") from error
         self._remember(parts, known)
         return known
+
+    def are_same(self, one: Parts, other: Parts, content: Callable[[str], bytes]) -> bool:
+        """Return whether two histories have the same messages, which may be stored in different parts."""
+        if one == other:
+            return True
+        digests = {self.load(parts, content).digest for parts in (one, other)}
+        return len(digests) == 1 and system_of(one) == system_of(other)
 
     def known_part(self, messages: NormalizedMessageList) -> NormalizedMessageList:
         """Return a known history that a transcript begins with; an empty one if there is none."""

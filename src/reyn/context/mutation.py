@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from reyn.context.messages import Content, Memory, NormalizedMessage, message_of
 from reyn.context.selfref import forget, remember
-from reyn.context.transcript import (
-    NO_MESSAGES,
-    Content,
-    Memory,
-    NormalizedMessage,
-    NormalizedMessageList,
-    check_closed,
-    message_of,
-)
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, check_closed, normalize
 from reyn.errors import MutationInvalid, TranscriptInvalid
 from reyn.models import Image, ToolCall
 
@@ -122,7 +115,7 @@ def apply_mutations(
     """Return a transcript with mutations applied, in order. The time depends on their number, not on its length.
 
     Args:
-        messages: The transcript; it stays as it is, also after an error.
+        messages: The transcript, or a list of messages; it stays as it is, also after an error.
         mutations: The patches.
         selfref: The memory of the conversation, if the transcript itself does not carry it.
 
@@ -131,6 +124,8 @@ def apply_mutations(
         TranscriptInvalid: The result would have a tool call without exactly one result.
         MessageInvalid: A message has a text that is not valid Unicode.
     """
+    if messages.__class__ is not NormalizedMessageList:
+        messages = normalize(messages)
     if not mutations:
         check_closed(messages)
         return messages
@@ -156,11 +151,9 @@ class _Application:
     def apply(self, mutation: ContextMutation) -> None:
         match mutation:
             case AssistantMessage(content, calls):
-                if content or calls:
-                    self._append(message_of("assistant", content, tool_calls=calls))
+                self._append(message_of("assistant", content, tool_calls=calls))
             case UserMessage(content, images):
-                if content or images:
-                    self._append(message_of("user", content, images=images))
+                self._append(message_of("user", content, images=images))
             case ToolResult(call, content):
                 self._close(message_of("tool", content, tool_call_id=call))
             case MultimodalToolResult(call, content, images):
@@ -169,8 +162,7 @@ class _Application:
                 text, status = (INTERRUPTED, "unknown") if is_unknown else (CANCELLED, "cancelled")
                 self._close(message_of("tool", text, tool_call_id=call, status=status, reason=reason))
             case AssistantTruncated(content, reason):
-                if content:
-                    self._append(message_of("assistant", content, status="truncated", reason=reason))
+                self._append(message_of("assistant", content, status="truncated", reason=reason))
             case ContextReplace(replacement):
                 self._replace(replacement)
             case ContextSummary(summary, keep, texts):
@@ -201,8 +193,7 @@ class _Application:
             self._messages = self._messages.append(*(results[call.id] for call in open_calls))
 
     def _replace(self, replacement: NormalizedMessageList) -> None:
-        if not isinstance(replacement, NormalizedMessageList):
-            raise MutationInvalid("`ContextReplace.messages` is not a transcript; build one with `normalize`")
+        check_transcript(replacement)
         system, memory = self._messages.system, self._memory_if_any
         self._results = {}
         self._messages = replacement if replacement.system is not None else replacement.with_system(system)
@@ -234,6 +225,17 @@ class _Application:
     def _set_memory(self, memory: Memory) -> None:
         system = self._messages.system or NormalizedMessage("system", "")
         self._messages = self._messages.with_system(replace(system, marker=memory))
+
+
+def check_transcript(messages: object) -> NormalizedMessageList:
+    """Return the messages of a `ContextReplace`.
+
+    Raises:
+        MutationInvalid: They are not a transcript.
+    """
+    if not isinstance(messages, NormalizedMessageList):
+        raise MutationInvalid("`ContextReplace.messages` is not a transcript; build one with `normalize`")
+    return messages
 
 
 def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedMessage, ...]:

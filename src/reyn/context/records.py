@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from reyn.context.messages import RESULTS_PARTS, NormalizedMessage, check_message, message_of
 from reyn.context.mutation import (
     AssistantMessage,
     AssistantTruncated,
@@ -23,9 +24,10 @@ from reyn.context.mutation import (
     ToolCancelled,
     ToolResult,
     UserMessage,
+    check_transcript,
 )
 from reyn.context.render import frame_message, normalized, recorded_mutation
-from reyn.context.transcript import NormalizedMessage, NormalizedMessageList, check_message, message_of
+from reyn.context.transcript import NormalizedMessageList
 from reyn.errors import ImageInvalid, MutationInvalid
 from reyn.journal import Blob
 from reyn.journal.kinds import FrameMessage, ImageRef, MutationRecord, Part
@@ -65,17 +67,17 @@ def stored_message(message: NormalizedMessage, blobs: list[Blob], scrub: Callabl
     """
     check_message(message)
     images = tuple(image_part(image, blobs) for image in message.images)
+    recorded = frame_message(message)
     if message.parts:
-        recorded = frame_message(message)
         return replace(recorded, parts=(*recorded.parts, *images)) if images else recorded
-    recorded = frame_message(replace(message, images=()))
     if message.tool_calls:
         reply = Blob.of(encode_reply(ModelAnswer(message.text, tool_calls=message.tool_calls), scrub))
         blobs.append(reply)
         return replace(recorded, parts=(Part(blob=reply.hash, reply=True), *images))
-    text = Blob.of(scrub(message.text).encode())
+    heading = RESULTS_PARTS if message.is_results else ()
+    text = Blob.of(scrub(message.text.removeprefix("".join(part.text for part in heading))).encode())
     blobs.append(text)
-    return replace(recorded, parts=(Part(blob=text.hash), *images))
+    return replace(recorded, parts=(*heading, Part(blob=text.hash), *images))
 
 
 def stored_system(system: NormalizedMessage | None) -> tuple[FrameMessage, list[Blob]]:
@@ -111,14 +113,10 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
             status = "unknown" if is_unknown else "cancelled"
             messages = (NormalizedMessage("tool", "", tool_call_id=call, status=status, reason=reason),)  # type: ignore[arg-type]
         case ContextReplace(replacement):
-            if not isinstance(replacement, NormalizedMessageList):
-                raise MutationInvalid("`ContextReplace.messages` is not a transcript; build one with `normalize`")
-            messages = tuple(replacement)
+            messages = tuple(check_transcript(replacement))
         case ContextSummary(content, keep, texts):
             messages = (message_of("user", content),)
-        case ExperienceRemember(text):
-            texts = (text,)
-        case ExperienceForget(text):
+        case ExperienceRemember(text) | ExperienceForget(text):
             texts = (text,)
         case _:
             raise MutationInvalid(f"{type(mutation).__name__} is not a mutation of a transcript")

@@ -13,8 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from reyn.context.frame import Execution, Repetition, Rollback
+from reyn.context.messages import RESULTS_HEADING, RESULTS_PARTS, NormalizedMessage
 from reyn.context.mutation import (
     AssistantMessage,
     AssistantTruncated,
@@ -24,7 +26,7 @@ from reyn.context.mutation import (
     ToolResult,
     UserMessage,
 )
-from reyn.context.transcript import RESULTS_HEADING, NormalizedMessage
+from reyn.context.transcript import NormalizedMessageList
 from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
@@ -249,7 +251,7 @@ def frame_message(message: NormalizedMessage) -> FrameMessage:
     """Return a message as it is recorded."""
     parts = message.parts or (Part(text=message.text),)
     if message.role in ("system", "user"):
-        return FrameMessage(message.role, parts)
+        return FrameMessage(message.role, parts, summary=message.is_summary)
     calls = tuple(CallRef(call.id, call.name) for call in message.tool_calls)
     return FrameMessage(message.role, parts, calls, message.tool_call_id, message.status, message.reason)
 
@@ -258,7 +260,7 @@ def normalized(message: FrameMessage) -> NormalizedMessage:
     """Return a recorded message as a message of a transcript."""
     calls = tuple(ToolCall(call.id, call.name, "") for call in message.calls)
     return NormalizedMessage(
-        message.role, "", (), calls, message.call_id, message.parts, status=message.status, reason=message.reason
+        message.role, "", (), calls, message.call_id, message.parts, message.summary, message.status, message.reason
     )
 
 
@@ -293,13 +295,13 @@ def rendered_message(
         content: Returns stored content by its hash.
         scrub: Removes secrets from a text.
         results: The hashes of the op results of the visit, as they appear in the frame.
-        with_images: Whether the model reads images, so that those in op results are part of the message.
+        with_images: Whether the model reads images. Otherwise, the text describes them.
     """
     if not message.parts:
-        return message
+        return message if with_images or not message.images else _described(message)
     images = message.images
     if with_images:
-        images += result_images(message, content, results)
+        images += _images_in(message, content, results)
     shown = (part for part in message.parts if not (with_images and part.image is not None))
     text = scrub("".join(_part_text(part, content, results) for part in shown))
     calls = message.tool_calls
@@ -317,10 +319,27 @@ def rendered_message(
         is_summary=message.is_summary,
         status=message.status,
         reason=message.reason,
+        is_results=message.parts[:1] == RESULTS_PARTS,
     )
 
 
-def result_images(
+def without_images(messages: NormalizedMessageList) -> NormalizedMessageList:
+    """Return messages with their texts, with a description in the place of each image."""
+    if not messages.has_images:
+        return messages
+    return NormalizedMessageList(_described(message) if message.images else message for message in messages)
+
+
+def _described(message: NormalizedMessage) -> NormalizedMessage:
+    text = "".join(_image_text(image.media_type or image.url) for image in message.images)
+    return replace(message, text=message.text + text, images=())
+
+
+def _image_text(name: str) -> str:
+    return f"\n[image: {name}]"
+
+
+def _images_in(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> tuple[Image, ...]:
     """Return the images of a message: its own, and those that op results in it name by hash.
@@ -330,7 +349,7 @@ def result_images(
     own = [part.image for part in message.parts if part.image is not None]
     images = [_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own]
     names = [name for part in message.parts if part.results for name in results[: part.results]]
-    if not own and (message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),)):
+    if not own and (message.role == "tool" or message.parts[:1] == RESULTS_PARTS):
         names += [part.blob for part in message.parts if part.blob]
     for raw in map(content, names):
         if b'"images":[{' in raw:
@@ -385,7 +404,7 @@ def sent_text(
     """Return everything of a message that a provider counts: its text, and names and arguments of its tool calls."""
     if isinstance(message, NormalizedMessage) and not message.parts:
         calls: Sequence[ToolCall] = message.tool_calls
-        text = message.text
+        text = (_described(message) if message.images else message).text
     else:
         text = message_text(message, content, results)
         replies = [part.blob for part in message.parts if part.reply and part.blob]
@@ -397,7 +416,7 @@ def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[st
     if part.results:
         return escape_line_ends(b"\n".join([content(name) for name in results[: part.results]]).decode())
     if part.image is not None:
-        return f"\n[image: {part.image.media_type or part.image.url}]"
+        return _image_text(part.image.media_type or part.image.url)
     if part.blob is None:
         return part.text
     if part.reply:

@@ -6,16 +6,10 @@ The kernel folds this state from events, so it is as durable as the run. It is n
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
-from reyn.context.transcript import (
-    NO_MESSAGES,
-    Content,
-    Memory,
-    MemoryEntry,
-    NormalizedMessage,
-    NormalizedMessageList,
-)
+from reyn.context.messages import Content, Memory, MemoryEntry, NormalizedMessage, normalized_message
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, normalize
 from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
 
@@ -44,9 +38,12 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
     next_id: int = 1
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "experiences", tuple(self.experiences))
+        force_setattr(self, "experiences", tuple([_entry(one) for one in self.experiences]))
+        if self.summary_message is not None:
+            force_setattr(self, "summary_message", normalized_message(self.summary_message))
+        force_setattr(self, "working_messages", normalize(self.working_messages))
         used = [int(number) for entry in self.experiences if (number := entry.id.removeprefix(_ID)).isdecimal()]
-        msgspec.structs.force_setattr(self, "next_id", max(self.next_id, 1, *(number + 1 for number in used)))
+        force_setattr(self, "next_id", max(self.next_id, 1, *(number + 1 for number in used)))
 
     @property
     def marker(self) -> Memory:
@@ -70,6 +67,17 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
             messages,
             marker.next_id if marker else self.next_id,
         )
+
+
+def _entry(entry: MemoryEntry | dict[str, str]) -> MemoryEntry:
+    match entry:
+        case MemoryEntry():
+            return entry
+        case {"id": str(name), "text": str(text)}:
+            return MemoryEntry(name, text)
+    raise MutationInvalid(
+        f"an entry of the memory is {entry!r:.200}; pass a `MemoryEntry`, or a dict with `id` and `text`"
+    )
 
 
 def find_summary(messages: NormalizedMessageList) -> NormalizedMessage | None:

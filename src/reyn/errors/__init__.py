@@ -30,6 +30,7 @@ code is never reused.
     │   ├── SubRunFailed           RYN204
     │   ├── WorkNotDone            RYN205
     │   ├── FillFailed             RYN206
+    │   ├── ModelAborted           RYN207
     │   ├── TranscriptInvalid      RYN220
     │   ├── MutationInvalid        RYN221
     │   └── MessageInvalid         RYN222

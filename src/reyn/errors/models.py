@@ -174,7 +174,7 @@ class CircuitOpen(ModelError, code="RYN533", may_be_billed=False, is_transient=T
 
 
 class ImagesUnsupported(ModelError, code="RYN534", may_be_billed=False):
-    """The input of a run has images, and the model is not configured to read images."""
+    """A run has new images in its input, a message, the history or from a hook, and the model reads none."""
 
     hint = (
         "Use a model that reads images and has `images: true` in its settings. In Python, set "

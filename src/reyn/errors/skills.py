@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reyn.errors.base import FindingsError, ReynError, StoppedError
+from reyn.errors.base import FindingsError, ReynError, StoppedError, hint_of
 
 
 class SkillError(ReynError, exit_code=2):
@@ -155,6 +155,13 @@ class AnswersRejected(ContractError, code="RYN202", exit_code=1):
         "Read the rejections and the answers, improve the instructions or the schema, then retry with the current "
         "version of the skill, or with another model."
     )
+    turn_hint = "Say it in other words, or use a larger model."
+
+
+class ModelAborted(ContractError, code="RYN207", exit_code=1):
+    """The model aborted a turn of a conversation. The conversation goes on with the next message."""
+
+    hint = "Read the reason, then say it in other words, or use a larger model. What was completed is in the history."
 
 
 class StepFailed(ContractError, code="RYN203", exit_code=1):
@@ -206,3 +213,8 @@ class MessageInvalid(ContractError, code="RYN222"):
     """A message of a history cannot be sent: its role is unknown, a field is malformed, or its text is not Unicode."""
 
     hint = "Fix the message that the error names, or leave it out of the history."
+
+
+def turn_hint(code: str) -> str:
+    """Return what to do after a turn of a conversation without a reply, by the code of its error."""
+    return AnswersRejected.turn_hint if code == AnswersRejected.code else hint_of(code)

@@ -95,8 +95,8 @@ class LLMChat(Decorated, Generic[P]):
     async def fork(self, key: str) -> LLMChat[P]:
         """Copy the conversation with the key of the options; return the chat with the key of the copy.
 
-        The copy has the messages of the turns that ended, and the memory so far. Nothing is executed, and both go on
-        independently.
+        The copy has everything that was completed, and the memory so far. A turn that has not ended is aborted in the
+        copy. Nothing is executed, and both go on independently.
 
         Args:
             key: The key of the copy.
@@ -104,7 +104,7 @@ class LLMChat(Decorated, Generic[P]):
         Raises:
             CallImpossible: The options name no key, or the new key is the same or no text.
             RunNotFound: The conversation does not exist.
-            ForkImpossible: No turn of the conversation has ended.
+            ForkImpossible: No turn of the conversation has begun.
             RunIdTaken: There is a conversation with the new key.
         """
         definition, run = self._definition, self.conversation

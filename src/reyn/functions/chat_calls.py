@@ -15,7 +15,8 @@ from reyn.chat import ChatItem, Conversation, Reply
 from reyn.chat.beginning import Beginning
 from reyn.chat.recorded import history_of, stop_error, unanswered_error
 from reyn.context import NormalizedMessageList
-from reyn.context.transcript import NormalizedMessage, check_message, normalize
+from reyn.context.messages import NormalizedMessage, check_message
+from reyn.context.transcript import normalize
 from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.definition import (
     MAX_SKILLS,
@@ -247,7 +248,7 @@ class ChatStream:
                         if item.status == "unanswered":
                             unanswered = item  # the run has still to record its end
                             continue
-                        outcome = (item.text, item.status, item.usage, item.run, item.reason)
+                        outcome = (item.text, item.status, item.usage, item.run, item.reason, item.code)
                         item = self._found = ChatReply(*outcome, conversation.history, conversation.run_id)
                     yield item
         finally:

@@ -153,7 +153,7 @@ class Definition:
         return dict(params) if isinstance(params, Mapping) else dict.fromkeys(params, ...)
 
     def instructions(self, values: Mapping[str, Any], system: str | None = None) -> str:
-        """Return the instructions of a call: the docstring with its parameters, then what the tools advise.
+        """Return the instructions of a call: the docstring with its parameters.
 
         Args:
             values: The values of the template parameters.
@@ -169,22 +169,26 @@ class Definition:
         return self._compile({}, None)
 
     def _compile(self, values: Mapping[str, Any], system: str | None) -> str:
-        decoration, params = self.decoration, self._defaults | dict(values)
+        params = self._defaults | dict(values)
         if unknown := sorted(params.keys() - self._defaults.keys()):
             declared = ", ".join(f"`{name}`" for name in self._defaults) or "none"
             raise TemplateInvalid(f"{self.what} has no template parameter `{unknown[0]}`; declared: {declared}")
         if missing := [name for name, value in params.items() if value is ...]:
             raise TemplateInvalid(f"{self.what}: the template parameter `{missing[0]}` has no value")
-        advice = tuple(
+        text, filled = (self._text, params) if system is None else (system, None)
+        return _prompt(DataFromAgentConfig(text, filled))
+
+    @cached_property
+    def advice(self) -> str:
+        """The advice of the tools, and the rule about the tool call interface."""
+        decoration = self.decoration
+        specs = tuple(
             {"name": op.spec.kind, "best_practices": op.best_practices}
             for op in decoration.toolkit
             if isinstance(op, BringsAdvice) and op.best_practices
         )
-        text, filled = (self._text, params) if system is None else (system, None)
-        config = DataFromAgentConfig(text, filled, advice, decoration.include_must_principles)
-        prompt = compile_source(CompileSource(config)).system_prompt
-        assert isinstance(prompt, str)
-        return prompt
+        text = _prompt(DataFromAgentConfig("", None, specs, decoration.include_must_principles))
+        return f"\n{text}" if text else ""
 
     def one_phase_skill(
         self,
@@ -220,6 +224,7 @@ class Definition:
             allowed_ops=ops,
             max_act_turns=decoration.max_act_turns if ops else 0,
             conversation=conversation,
+            advice=self.advice,
         )
         permissions = _permission_requests(decoration.toolkit)
         fields |= {"description": description, "permissions": permissions, "function": self.place}
@@ -267,6 +272,12 @@ class Definition:
         if isinstance(runtime, SyncRuntime):
             raise CallImpossible(f"{self.what} is `async`; its runtime must be an `OSRuntime`")
         return runtime if runtime is not None else await ambient.project_runtime()
+
+
+def _prompt(config: DataFromAgentConfig) -> str:
+    prompt = compile_source(CompileSource(config)).system_prompt
+    assert isinstance(prompt, str)
+    return prompt
 
 
 class Decorated:

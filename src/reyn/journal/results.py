@@ -67,12 +67,13 @@ class RunResult(msgspec.Struct, frozen=True):
         path: The last 20 phases.
         warnings: Messages for the operator, for example about skipped steps.
         question: The open question of a waiting run.
-        code: The error code of a failed run; docs/reference/errors.md explains it.
-        hint: What to do before a failed run is retried.
+        code: The error code of a failed run, or of a turn of a conversation that ended without a reply: the run then
+            waits for the next message. docs/reference/errors.md explains it.
+        hint: What to do next, if there is a code.
         cost: What its model calls were charged; `None` if none was counted. Calls of scripted models are
             counted only under a budget.
         ok: Whether the run is `finished`.
-        exit_code: The exit code of `reyn run` for this status.
+        exit_code: The exit code of `reyn run`: that of the status, and 1 if there is a code.
     """
 
     run_id: str
@@ -94,8 +95,8 @@ class RunResult(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of `reyn run` for this status."""
-        return EXIT_CODES[self.status]
+        """The exit code of `reyn run`: that of the status, and 1 if there is a code."""
+        return EXIT_CODES["failed" if self.code else self.status]
 
 
 def display_status(row: RunRow, *, is_claimed: bool) -> str:

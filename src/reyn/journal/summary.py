@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import HistoryInvalid, hint_of
+from reyn.errors import HistoryInvalid, hint_of, turn_hint
 from reyn.journal import kinds, lifecycle
 from reyn.journal.lifecycle import Lifecycle, settle
 from reyn.journal.registry import decode
@@ -159,7 +159,7 @@ def to_result(summary: RunSummary, content: Callable[[str], bytes], warnings: tu
         stored = msgspec.json.decode(content(summary.final.hash))
         artifact = {"type": stored["type"], "data": stored["data"]}
     switches = (f"model `{name}` was replaced by its fallback `{other}`" for name, other in summary.switched.items())
-    code = summary.stop.code if summary.status == "failed" else ""
+    code, hint = _error_of(summary)
     return RunResult(
         summary.run_id,
         summary.status,
@@ -170,9 +170,18 @@ def to_result(summary: RunSummary, content: Callable[[str], bytes], warnings: tu
         warnings=(*summary.warnings, *switches, *warnings),
         question=summary.wait,
         code=code,
-        hint=(summary.stop.hint or hint_of(code)) if code else "",
+        hint=hint,
         cost=Cost.of(summary.charge),
     )
+
+
+def _error_of(summary: RunSummary) -> tuple[str, str]:
+    """Return code and hint of a failed run, or of the last turn of a conversation; empty if neither failed."""
+    if summary.status == "failed":
+        code = summary.stop.code
+        return code, (summary.stop.hint or hint_of(code)) if code else ""
+    code = summary.wait.code if summary.status == "waiting" and summary.wait is not None else ""
+    return code, turn_hint(code) if code else ""
 
 
 # -- time ----------------------------------------------------------------------------------------------------
@@ -309,7 +318,7 @@ def _take_message(summary: S, _: kinds.MessageTaken) -> S:
 
 
 def _start_child(summary: S, body: kinds.ChildStarted) -> S:
-    if body.type != "background" or body.problem:
+    if body.type != "background":
         return summary
     return replace(summary, inbox=summary.inbox.with_background(body))
 

@@ -192,7 +192,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         turn: The turn of a conversation, in the short form.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
-        needs_images: Whether the input has images. Reyn sends such a request only to a model that reads images.
+        needs_images: Whether images came with the turn: with the input, the message, the history or a hook. Reyn sends
+            such a request only to a model that reads images. Other images are described to a model that does not.
     """
 
     messages: Sequence[Message]

@@ -238,7 +238,7 @@ class Roster:
         return ENDPOINTS.get(name, endpoint_settings(name, settings.model.partition(":")[0], self._endpoints))
 
     def reads_images(self, name: str) -> bool:
-        """Return whether a model is sent images. Others get a description, and fail if the input has images."""
+        """Return whether a model is sent images. Others get a description, and are not asked about new images."""
         return self.settings(name).images if self._override is None else self._override_reads_images
 
     def takes_time(self, name: str) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from reyn.errors import ReynError
-from reyn.journal import Blob
+from reyn.journal import Blob, canonical, digest
 from reyn.journal.kinds import AskRequest, MessageRequest
 from reyn.ops.op import Call, Env, MessageOutcome, Overview, Plan, Result
 from reyn.permissions import Denied
@@ -77,6 +79,13 @@ class AskAgentOp:
 
     def target(self, call: Call) -> str:
         return str(call.args["agent"])
+
+    def version(self, call: Call, env: Env) -> str:
+        try:
+            agent = Agents(env.roots.project).load(call.args["agent"])
+        except ReynError:
+            return ""
+        return digest(canonical(msgspec.to_builtins(agent)))
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         agent, message = call.args["agent"], call.args["message"]

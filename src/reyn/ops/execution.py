@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from reyn.journal import Blob, check_json, digest
+from reyn.journal import APPROVAL_DIGITS, Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.op import (
@@ -30,6 +30,7 @@ from reyn.ops.op import (
     Preparable,
     Result,
     Targeted,
+    Versioned,
 )
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal, unnamed_target
 from reyn.vocabulary.schemas import STATUSES
@@ -59,6 +60,8 @@ def plan_op(
         if isinstance(verdict, Denied):
             return verdict
         plan = checked_plan(call, op.plan(copied(call), env)) if is_foreign else op.plan(call, env)
+        is_asked = isinstance(plan, Plan) and (plan.approval is not None or isinstance(verdict, NeedsApproval))
+        version = op.version(call, env) if is_asked and isinstance(op, Versioned) else ""
     except BaseException as error:  # becomes the result
         if is_interrupt(error):
             raise
@@ -67,11 +70,14 @@ def plan_op(
         return Plan(result=failed(call, error))
     if verdict is None or isinstance(plan, Denied):
         return plan
+    # A standing approval of a name must not cover what gets the name later.
+    bound = f" and version {version[:APPROVAL_DIGITS]}" if version else ""
     if isinstance(verdict, Allowed):
+        plan = replace(plan, approval=f"{plan.approval}{bound}") if bound else plan
         return plan if plan.rule else replace(plan, rule=verdict.rule)
     # Both rules are named: a standing approval of one must not cover the other.
     both = verdict.rule if plan.approval is None else f"{verdict.rule} and {plan.approval}"
-    return replace(plan, approval=both)
+    return replace(plan, approval=f"{both}{bound}")
 
 
 def _decide(op: Op, call: Call, env: Env, permissions: Collection[str]) -> Verdict:

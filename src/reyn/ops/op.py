@@ -370,6 +370,15 @@ class Targeted(Protocol):
 
 
 @runtime_checkable
+class Versioned(Protocol):
+    """An op whose target has a content of its own, such as a skill or an agent, that an approval must not outlive."""
+
+    def version(self, call: Call, env: Env) -> str:
+        """Return the digest of the target as it is now; empty if there is none."""
+        ...
+
+
+@runtime_checkable
 class Preparable(Protocol):
     """A built-in op whose plan needs a result that may take long. It is computed in a thread, before `plan`."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from reyn.errors import ReynError
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
 from reyn.ops.op import (
@@ -60,7 +61,20 @@ def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied
     return Plan(request=RunRequest(skill, content.hash, background), blobs=(content,))
 
 
-class RunSkillOp(ProjectOp):
+class _RunsSkill(ProjectOp):
+    """An op whose target is a skill."""
+
+    def target(self, call: Call) -> str:
+        return str(call.args["skill"])
+
+    def version(self, call: Call, env: Env) -> str:
+        try:
+            return self.project.load(self.target(call)).pinned.hash
+        except ReynError:
+            return ""
+
+
+class RunSkillOp(_RunsSkill):
     """Runs through a request to the kernel, which executes the sub-run."""
 
     spec = single_form(
@@ -89,9 +103,6 @@ class RunSkillOp(ProjectOp):
         self._catalogue = Catalogue(setup.library, setup.load) if setup is not None else None
         self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
         self._descriptions: dict[str, tuple[SkillSummary, str, OpTarget]] = {}
-
-    def target(self, call: Call) -> str:
-        return str(call.args["skill"])
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return _planned(call, env)
@@ -194,7 +205,7 @@ def _type(field: object) -> str:
     return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
 
 
-class StartSkillOp:
+class StartSkillOp(_RunsSkill):
     """Starts a background run through a request to the kernel. The run does not wait for it."""
 
     spec = single_form(
@@ -210,9 +221,6 @@ class StartSkillOp:
         target_field="skill",
         targets_of="run_skill",
     )
-
-    def target(self, call: Call) -> str:
-        return str(call.args["skill"])
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         """Plan the run. A skill that may not be run is not started either."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from reyn.permissions.protected import EXECUTED_FAMILIES, EXECUTED_NAMES, EXECUTED_SUFFIXES
 from reyn.workspace.paths import RECORDED_FOLDER, WORKSPACE, folded
 
 if TYPE_CHECKING:
@@ -27,21 +28,6 @@ if TYPE_CHECKING:
 
 Access = Literal["read", "write"]
 
-_EXECUTED_SUFFIXES = frozenset((
-    ".bash", ".bat", ".cjs", ".class", ".cmd", ".com", ".cron", ".csh", ".desktop", ".dll", ".dylib", ".exe",
-    ".fish", ".jar", ".js", ".ksh", ".lua", ".mjs", ".mk", ".nu", ".php", ".pl", ".pm", ".ps1", ".psm1", ".pth",
-    ".py", ".pyc", ".pyd", ".pyi", ".pyw", ".pyx", ".r", ".rb", ".service", ".sh", ".so", ".tcl", ".timer", ".ts",
-    ".vbs", ".zsh",
-))  # fmt: skip
-"""Files that a program may execute or import when it finds them."""
-_EXECUTED_NAMES = frozenset((
-    "brewfile", "build.gradle", "cmakelists.txt", "composer.json", "crontab", "docker-compose.yaml",
-    "docker-compose.yml", "dockerfile", "earthfile", "gemfile", "gnumakefile", "guardfile", "hooks", "jenkinsfile",
-    "justfile", "makefile", "meson.build", "node_modules", "package.json", "podfile", "pom.xml", "procfile",
-    "pyproject.toml", "rakefile", "setup.cfg", "sitecustomize", "taskfile.yaml", "taskfile.yml", "tiltfile",
-    "tox.ini", "vagrantfile", "wscript",
-))  # fmt: skip
-"""Files and folders that a program reads as instructions when it finds them."""
 _OWN_NAMES = frozenset(("reyn", "reyn.yaml", "reyn.local.yaml"))
 """What Reyn itself reads, at the root of the project."""
 
@@ -53,8 +39,12 @@ def must_spell(name: str, index: int, access: Access) -> bool:
         return True
     if access == "read":
         return False
-    is_own = index == 0 and lower in _OWN_NAMES
-    return is_own or lower in _EXECUTED_NAMES or os.path.splitext(lower)[1] in _EXECUTED_SUFFIXES  # noqa: PTH122
+    return (
+        (index == 0 and lower in _OWN_NAMES)
+        or lower in EXECUTED_NAMES
+        or os.path.splitext(lower)[1] in EXECUTED_SUFFIXES  # noqa: PTH122
+        or EXECUTED_FAMILIES.fullmatch(lower) is not None
+    )
 
 
 def protected_name(parts: tuple[str, ...], access: Access) -> str:
@@ -145,7 +135,7 @@ def _matches(segment: str, name: str, index: int, access: Access) -> bool:
     if name.startswith("."):
         return segment.startswith(".")
     suffix = os.path.splitext(name)[1]  # noqa: PTH122
-    return suffix.casefold() in _EXECUTED_SUFFIXES and segment.endswith(suffix)
+    return suffix.casefold() in EXECUTED_SUFFIXES and segment.endswith(suffix)
 
 
 _MAX_COMPARED = 20_000

@@ -1,6 +1,7 @@
 """Fork a run: find the event to continue from, choose the input, write the first event of the new run.
 
-A run can continue between two visits, or from an open request to its model. The kernel executes the new run.
+A run can continue between two visits, or from an open request to its model; a copy of a conversation keeps its open
+turn, too. The kernel executes the new run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class ForkState(NamedTuple):
     state: RunState
 
 
-def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool) -> ForkState:
+def find_fork_point(
+    run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool, keeps_turn: bool = False
+) -> ForkState:
     """Return the last event at or before `at` from which a run can continue.
 
     Args:
@@ -43,6 +46,7 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
         at: The sequence number of an event; by default the last one.
         between_visits: Whether the event must be between two visits, as a new input or skill requires. Otherwise a
             request to the model is accepted as well.
+        keeps_turn: Whether to continue from the last event if a turn of a conversation is open there.
 
     Raises:
         ForkImpossible: The run has no event `at`, or cannot continue from there or before.
@@ -56,6 +60,8 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
         if is_request or is_between_visits:
             point = ForkState(read.event, state)
+    if keeps_turn and last and (state.is_turn_open or state.aborted is not None):
+        point = ForkState(read.event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if point is None:

@@ -324,6 +324,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.RunRequest: {"input": "JSON"},
     kinds.MessageRequest: {"text": "text"},
     kinds.ChildStarted: {"text": "text"},
+    kinds.ChildEnded: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
     kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text", "result": "a JSON object"},

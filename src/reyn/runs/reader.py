@@ -75,6 +75,7 @@ def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
     turn: Turn | None = None
     handoff: kinds.ContextBudgetApplied | None = None
     results, truncated = dict[str, str](), dict[str, str]()
+    ordered = 0
     for seq, event in enumerate(events, start=1):
         if event.seq != seq:
             raise ChainBroken(f"event {seq} of run `{event.run_id}` is missing")
@@ -82,10 +83,12 @@ def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
         after = apply(before, body, event.ts)
         match body:
             case kinds.PhaseStarted():
-                start, results = before, {}
+                start, results, ordered = before, {}, 0
             case kinds.ContextBudgetApplied():
                 handoff = body
             case kinds.FrameBuilt():
+                results = _in_call_order(results, ordered)
+                ordered = len(results)
                 truncated |= {one.part: one.content for one in (body.budget.truncated if body.budget else ())}
                 turn = Turn(seq, body, start, before, tuple(results.values()), handoff, truncated)
             case kinds.LlmRequested() if turn is not None and turn.answer is None:
@@ -100,6 +103,17 @@ def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
         if isinstance(body, _OUTCOMES) and body.result is not None and read.follows_turn:
             results[body.call] = body.result
         yield read
+
+
+def _in_call_order(results: dict[str, str], ordered: int) -> dict[str, str]:
+    """Return the results of a visit with those of its last turn in the order of the calls, of which they end in any.
+
+    The first `ordered` ones are of earlier turns.
+    """
+    calls = [*results]
+    if len(calls) - ordered > 1:
+        calls[ordered:] = sorted(calls[ordered:], key=lambda call: (len(call), call))
+    return {call: results[call] for call in calls}
 
 
 def turn_at(run_id: str, events: Iterable[Event], seq: int | None) -> Turn:

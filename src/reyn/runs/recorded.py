@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reyn.context.budget import FrameSection
     from reyn.context.frame import ContextFrame
     from reyn.context.handoff import PhaseHandoff
-    from reyn.context.transcript import MemoryEntry
+    from reyn.context.messages import MemoryEntry
     from reyn.journal import Status
     from reyn.journal.summary import RunSummary
     from reyn.kernel.core.snapshot import RunState

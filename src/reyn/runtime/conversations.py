@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from reyn.context.transcript import NormalizedMessage, check_message
-from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
+from reyn.context.messages import NormalizedMessage, check_message
+from reyn.errors import ConversationInvalid, ImagesUnsupported, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
 from reyn.journal.family import check_not_imported, check_open, descendants
 from reyn.kernel.core.conversations import memory_error
@@ -55,7 +55,8 @@ class Conversations:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
         The message is durable when this method returns. A process that executes the conversation takes it; `resume`
-        continues the conversation otherwise.
+        continues the conversation otherwise. A turn that stopped because the model reads no images ends without a
+        reply, because it would stop again; its message stays.
 
         Args:
             run: The conversation.
@@ -80,6 +81,8 @@ class Conversations:
             raise InputInvalid(fault, hint="Pass images with content, or with an address.")
         if instructions is not None:
             instructions = checked_message(self._services.scrubber.scrub_value(instructions))
+        if row.status == "failed" and self._runs.result(row.run_id).code == ImagesUnsupported.code:
+            self.abort_turn(row.run_id, "a new message came before the reply")
         posted = self._post(row.run_id, Say(message, by, images=attached, instructions=instructions))
         return PostedMessage(row.run_id, posted, self._services.journal.is_claimed(row.run_id))
 
@@ -97,10 +100,10 @@ class Conversations:
         take_messages(self._services.journal, self._services.clock, row.run_id)
 
     def copy(self, run: str, *, run_id: str | None = None) -> str:
-        """Copy a conversation up to the end of its last turn; return the run of the copy. Nothing is executed.
+        """Copy a conversation with everything that was completed; return the run of the copy. Nothing is executed.
 
-        Both go on independently. The copy has the memory so far; otherwise, what a turn in progress has done is not
-        part of it.
+        Both go on independently. A turn that has not ended is aborted in the copy: a tool call without a result is
+        cancelled, or its outcome is unknown.
 
         Args:
             run: The conversation.
@@ -108,7 +111,7 @@ class Conversations:
 
         Raises:
             ConversationInvalid: The run is not a conversation.
-            ForkImpossible: No turn has ended yet.
+            ForkImpossible: No turn has begun yet.
             RunIdTaken: There is a run with the id.
         """
         return copy_conversation(self._executor, self._conversation(run, "copied"), run_id)

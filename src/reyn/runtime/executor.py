@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,9 +49,9 @@ from reyn.kernel.world.loading import (
 from reyn.kernel.world.run_scope import current_scope
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runtime.run_warnings import run_warnings
+from reyn.runtime.same_call import RunCall, check_same_call, source_of
 from reyn.skills import check_pinned, pin, unpin
 from reyn.skills.inputs import check_supported, to_artifact
-from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -123,13 +122,6 @@ class RunExecutor:
             del self._checked_skills[:-_MAX_CHECKED]
         return skill
 
-    def _source_of(self, skill: str | Skill) -> str | None:
-        """Return the path of a skill that was given as a path, relative to the project if it is inside."""
-        if not isinstance(skill, str) or not is_path(skill):
-            return None
-        place, root = Path(skill).resolve(), self.services.root
-        return str(place.relative_to(root)) if place.is_relative_to(root) else str(place)
-
     # -- starting and continuing ----------------------------------------------------------------------
 
     async def claim_and_execute(
@@ -174,7 +166,7 @@ class RunExecutor:
         if images and (fault := images_error(images)):
             raise ImageInvalid(fault)
         pictures = stored_images(images) if images else ((), ())
-        again = partial(self._run_again, name, skill, value, pictures[0], observers)
+        again = partial(self._run_again, name, RunCall(skill, value, history, pictures[0]), observers)
         if run_id is not None and self.runs.is_recorded(name):
             return await self._attach(name, again, observers, wait=wait)
         loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
@@ -191,7 +183,7 @@ class RunExecutor:
                 return await again()
             spec = self.spec(name, loaded, artifact, pin_settings(settings), model)
             spec = spec._replace(
-                source=self._source_of(skill),
+                source=source_of(skill, services.root),
                 summaries=services.summaries(loaded, settings),
                 history=services.store_history(history),
                 images=pictures,
@@ -239,39 +231,18 @@ class RunExecutor:
         self.services.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(spec.model.name, observers))
 
-    async def _run_again(
-        self, run_id: str, skill: str | Skill, input: Any, images: tuple[kinds.ImageRef, ...], observers: Observers
-    ) -> RunResult:
+    async def _run_again(self, run_id: str, call: RunCall, observers: Observers) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies.
 
         Raises:
-            RunIdTaken: The run is one of another skill, or was started with another input.
+            RunIdTaken: Another call started the run.
         """
-        services = self.services
         check_not_imported(self.runs.find(run_id), "continued")
-        loaded = load_run(services.journal, run_id)
-        if not self._is_skill_of(loaded.started, skill):
-            name = skill if isinstance(skill, str) else skill.name
-            raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
-        compiled = services.compile_skill(loaded.started)
-        artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
-        if (loaded.started.input.hash, loaded.started.images) != (artifact.hash, images):
-            raise RunIdTaken(f"run `{run_id}` was started with a different input")
+        loaded = load_run(self.services.journal, run_id)
+        check_same_call(call, loaded.started, self.services)
         if loaded.state.status != "running":
             return to_result(loaded.state, self.services.journal.blob)
         return await self._continue(loaded, observers)
-
-    def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
-        """Return whether a name or path names the skill of a run. The skill's files need not exist any more."""
-        if not isinstance(skill, str):
-            function = self.services.compile_skill(started).skill.function
-            return started.skill == skill.name and function == skill.function
-        if not is_path(skill):
-            return skill == started.skill
-        if started.source:
-            return self._source_of(skill) == started.source
-        place = Path(skill).resolve()
-        return (place.parent if place.name == "skill.md" else place).name == started.skill
 
     async def resume(
         self,

@@ -20,7 +20,7 @@ from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
-    from reyn.journal import Journal, RunRow
+    from reyn.journal import Body, Journal, RunRow
     from reyn.journal.results import RunResult
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.world.services import Observers, Services
@@ -70,21 +70,28 @@ async def fork(
 
 
 def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) -> str:
-    """Copy a conversation up to the end of its last turn; nothing is executed. Return the id of the copy.
+    """Copy a conversation with everything that was completed; nothing is executed. Return the id of the copy.
+
+    A turn that has not ended is aborted in the copy: a tool call without a result is cancelled, or its outcome unknown.
 
     Raises:
-        ForkImpossible: No turn has ended yet.
+        ForkImpossible: No turn has begun yet.
         RunIdTaken: There is a run with the id.
     """
     services, name = executor.services, executor.new_id(run_id)
     journal = services.journal
     services.check_owner()
-    point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True)
+    # A visit under other rules cannot be executed again, not even to its abort.
+    keeps_turn = row.rules in SUPPORTED_RULES
+    events = journal.read(row.run_id)
+    point = find_fork_point(row.run_id, events, None, between_visits=True, keeps_turn=keeps_turn)
     if not point.state.path:
-        raise ForkImpossible(f"conversation `{row.run_id}` has no turn that ended", hint="Wait for its first reply.")
+        raise ForkImpossible(f"conversation `{row.run_id}` has no turn yet", hint="Wait for its first reply.")
     forked, blobs = _forked(services, name, row.run_id, point, None, None, None)
     executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
-    changes = _memory_changes(point.state, executor.runs.state(row.run_id))
+    changes: list[Body] = [*_memory_changes(point.state, executor.runs.state(row.run_id))]
+    if point.state.is_turn_open:
+        changes.append(kinds.TurnAborted("the conversation was copied before the reply", point.state.messages_taken))
     append_fork_event(journal, name, point.event, forked, blobs, services.clock.now(), changes)
     return name
 

@@ -230,7 +230,7 @@ class OSRuntime:
             SkillUnsupported: The skill uses a feature that this version cannot execute.
             InputInvalid: The entry phase does not accept the input, or is no conversation and has a `history`.
             RunIdInvalid: `run_id` is not a valid id.
-            RunIdTaken: A run with this id exists for a different skill or input.
+            RunIdTaken: A run with this id exists for a different skill, input, images, history or instructions.
             RunBusy: The run calls this itself, so that it would wait for itself.
             RunBlocked: This version cannot execute the existing run.
             ModelUnknown: No model is configured, or its name is unknown.

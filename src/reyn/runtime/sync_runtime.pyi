@@ -11,7 +11,7 @@ from reyn.context import NormalizedMessageList
 from reyn.context.budget import FrameSection
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
-from reyn.context.transcript import MemoryEntry
+from reyn.context.messages import MemoryEntry
 from reyn.errors import NextAction
 from reyn.journal import Event, InboxMessage, Journal, RunRow, Status
 from reyn.journal.questions import OpenQuestion

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self
 
+from reyn.folders import open_beneath
 from reyn.sandbox.process import FOLDERS, Backend, launched, private_below, readable, readable_descriptor
 from reyn.sandbox.supervision import Access, PartialFolder, ProgramLimits, Running, memory_overuse, start_piped
 from reyn.sandbox.tasks import count_tasks, counts_namespaces, unused_user
@@ -53,18 +56,66 @@ class Bubblewrap(Backend):
         user = unused_user() if _is_administrator() else 0
         # In a namespace for users, the kernel counts bubblewrap's own init; an older one counts all tasks of the user.
         others = 0 if user else 1 if counts_namespaces() else count_tasks() + 3
-        arguments = [*_namespaces(access, has_user=bool(user)), *_mounts(access, limits)]
         # Other users can read the command line of a process.
         with (
+            _Sources(by_descriptor=_binds_descriptors(self._path)) as sources,
+            readable_descriptor(
+                _encoded(*_namespaces(access, has_user=bool(user)), *_mounts(access, limits, sources))
+            ) as options,
             launched(argv, access, limits, temporary=_TEMPORARY, user=user, other_tasks=others) as (
                 program,
                 descriptor,
             ),
-            readable_descriptor(b"".join(os.fsencode(argument) + b"\0" for argument in arguments)) as options,
         ):
             command = [self._path, "--args", str(options), "--", *program]
-            process = start_piped(command, env={}, cwd="/", pass_fds=(options, descriptor))
+            process = start_piped(command, env={}, cwd="/", pass_fds=(options, descriptor, *sources.descriptors))
             return _Contained(process, sums_memory=access.subprocesses)
+
+
+@cache
+def _binds_descriptors(program: str) -> bool:
+    """Return whether `bwrap` mounts what a descriptor refers to, and closes it."""
+    return b"--ro-bind-fd" in subprocess.run([program, "--help"], capture_output=True, check=False).stdout  # noqa: S603
+
+
+def _encoded(*arguments: str) -> bytes:
+    return b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
+
+
+class _Sources:
+    """Opens what is mounted. The gate has checked the paths; a part of one that became a link since is an error.
+
+    Without `by_descriptor`, `bwrap` mounts by path, and a link could appear after the check.
+    """
+
+    def __init__(self, *, by_descriptor: bool) -> None:
+        self.descriptors: list[int] = []
+        """Those that `bwrap` mounts and closes."""
+        self._by_descriptor = by_descriptor
+        self._root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self._root, *self.descriptors):
+            os.close(descriptor)
+        self.descriptors = []
+
+    def bind(self, name: str, option: Literal["--bind", "--ro-bind"] = "--ro-bind") -> tuple[str, ...]:
+        """Return the option that mounts a file or a folder at its own path; a link is created as it is.
+
+        Raises:
+            OSError: It is gone, or a part of its path is a link.
+        """
+        flags = os.O_PATH | os.O_NOFOLLOW
+        handle = open_beneath(self._root, name.strip("/"), flags) if name != "/" else os.dup(self._root)
+        link = os.readlink("", dir_fd=handle) if stat.S_ISLNK(os.fstat(handle).st_mode) else None
+        if link is None and self._by_descriptor:
+            self.descriptors.append(handle)
+            return f"{option}-fd", str(handle), name
+        os.close(handle)  # `bwrap` would leave it to the program
+        return (option, name, name) if link is None else ("--symlink", link, name)
 
 
 def _is_administrator() -> bool:
@@ -82,7 +133,7 @@ def _namespaces(access: Access, *, has_user: bool) -> Iterator[str]:
     yield from ("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv")
 
 
-def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
+def _mounts(access: Access, limits: ProgramLimits, sources: _Sources) -> Iterator[str]:
     covers: list[str] = []
     for folder in FOLDERS:
         path = Path(folder)
@@ -99,13 +150,13 @@ def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
     yield from ("--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
     yield from ("--size", str(limits.file_bytes), "--tmpfs", _TEMPORARY)
     for name in access.read:
-        yield from ("--ro-bind", name, name)
+        yield from sources.bind(name)
     for partial in access.folders:
-        yield from _show(partial)
+        yield from _show(partial, sources)
     for name in access.write:
-        yield from ("--bind", name, name)
+        yield from sources.bind(name, "--bind")
     for name in access.read_only:
-        yield from ("--ro-bind", name, name)
+        yield from sources.bind(name)
     for name in access.hidden:
         yield from _cover(name)
     yield from ("--dir", access.cwd) if access.cwd != "/" else ()
@@ -146,20 +197,17 @@ def _mount_count(folder: PartialFolder) -> int:
     return 1 + len(folder.shown if _is_rebuilt(folder) else folder.hidden)
 
 
-def _show(folder: PartialFolder) -> Iterator[str]:
+def _show(folder: PartialFolder, sources: _Sources) -> Iterator[str]:
     """Mount the part of a folder that the program sees."""
     if not _is_rebuilt(folder):
-        yield from ("--ro-bind", folder.path, folder.path)
+        yield from sources.bind(folder.path)
         for name in folder.hidden:
             yield from _cover(f"{folder.path}/{name}")
         return
     yield from ("--tmpfs", folder.path)
     for name in folder.shown:
-        path = f"{folder.path}/{name}"
-        try:
-            yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115 - text in, text out
-        except OSError:  # no link; a file that is gone is not an error
-            yield from ("--ro-bind-try", path, path)
+        with suppress(FileNotFoundError):  # a file that is gone is not an error
+            yield from sources.bind(f"{folder.path}/{name}")
 
 
 def _cover(name: str) -> Iterator[str]:

@@ -72,9 +72,10 @@ def read_cases(folder: Path) -> list[Case | CaseInvalid]:
         opened = open_folder(folder)
     except OSError:
         return []
-    # A deleted case may have left an empty folder.
-    names = [name for name in names_in(opened, CASES) if names_in(opened, f"{CASES}/{name}")]
-    return [_read(opened, name) for name in names[:MAX_CASES]]
+    with opened:
+        # A deleted case may have left an empty folder.
+        names = [name for name in names_in(opened, CASES) if names_in(opened, f"{CASES}/{name}")]
+        return [_read(opened, name) for name in names[:MAX_CASES]]
 
 
 def _read(folder: OpenFolder, name: str) -> Case | CaseInvalid:

@@ -96,14 +96,18 @@ def load_skill(
 
 def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> LoadResult:
     """Read the skill in a folder; unlike `load_skill`, return its findings instead of raising."""
-    return _SkillReader(library or Library.around(folder), vocabulary).read(folder, ())
+    reader = _SkillReader(library or Library.around(folder), vocabulary)
+    with reader.files:
+        return reader.read(folder, ())
 
 
 def read_shared(vocabulary: Vocabulary, library: Library) -> LoadResult:
     """Read the shared phases and artifacts of a project, whether or not a skill uses them."""
-    loader = _Loader(_SkillReader(library, vocabulary), library.shared[0], ())
-    if is_inside_project(library.shared[0]):  # a skill that uses a link to elsewhere has a finding
-        loader.check_files()
+    reader = _SkillReader(library, vocabulary)
+    with reader.files:
+        loader = _Loader(reader, library.shared[0], ())
+        if is_inside_project(library.shared[0]):  # a skill that uses a link to elsewhere has a finding
+            loader.check_files()
     return LoadResult(None, sorted(loader.folder.findings), loader.folder, loader.sub_skills)
 
 

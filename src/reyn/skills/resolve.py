@@ -39,6 +39,7 @@ class ReadFiles:
         self._texts: dict[tuple[Path, Path], str | None] = {}
         self._entries: dict[tuple[Path, str], list[str]] = {}
         self._folders = _Folders()
+        self._is_open = True
         self.skills: dict[str, Path] = {}
         """The folders of the sub-skills, by name."""
 
@@ -49,17 +50,29 @@ class ReadFiles:
 
     def names(self, folder: Path, name: str) -> list[str]:
         """Return the names in a subfolder; none if it does not exist or a link leads out of the folder."""
-        return self._folders.names(folder, name)
+        try:
+            return self._folders.names(folder, name)
+        finally:
+            if not self._is_open:
+                self._folders.close()
 
     def read(self, path: Path, label: str, inside: Path) -> str:
         """Read a file. One that cannot be read may be readable the next time."""
         self._texts[path, inside] = None
-        text = self._texts[path, inside] = self._folders.read(path, label, inside)
+        try:
+            text = self._texts[path, inside] = self._folders.read(path, label, inside)
+        finally:
+            if not self._is_open:
+                self._folders.close()
         return text
 
-    def close(self) -> None:
-        """Close the folders: everything has been read."""
-        self._folders = _Folders()
+    def __enter__(self) -> None:
+        """Keep folders open while a skill is read."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close the folders. What is read later opens its folder again, and closes it."""
+        self._is_open = False
+        self._folders.close()
 
     def are_current(self, find: Callable[[str], Path]) -> bool:
         """Return whether reading the skill again would give the same. `find` returns the folder of a skill."""
@@ -72,13 +85,20 @@ class ReadFiles:
             )
         except (DocumentError, SkillNotFound):
             return False
+        finally:
+            now.close()
 
 
 class _Folders:
-    """The folders of skills and the shared folder, each opened once."""
+    """The folders of skills and the shared folder, each opened once until they are closed."""
 
     def __init__(self) -> None:
         self._opened: dict[Path, OpenFolder] = {}
+
+    def close(self) -> None:
+        for folder in self._opened.values():
+            folder.close()
+        self._opened.clear()
 
     def names(self, folder: Path, name: str) -> list[str]:
         try:
@@ -131,7 +151,6 @@ class Library:
 
     def keep(self, folder: Path, skill: Skill, vocabulary: Vocabulary, files: ReadFiles) -> None:
         """Keep a skill that was loaded from these files."""
-        files.close()
         self._loaded.pop(folder, None)
         self._loaded[folder] = (skill, vocabulary, files)
         while len(self._loaded) > _MAX_LOADED:

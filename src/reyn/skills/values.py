@@ -220,6 +220,8 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     """Patterns of the names of the skills that the model may run; `None` allows all."""
     must: tuple[tuple[str, ...], ...] = ()
     """Ops without which a visit cannot end: of each group, one has to succeed. Names are op kinds or `kind.form`."""
+    advice: str = ""
+    """Advice about the tools of a Python function. It follows the instructions, also those that replace them."""
 
     @property
     def input_name(self) -> str:

@@ -447,7 +447,7 @@ def tools_together(folder: Path) -> Scenario:
     return scenario.executes("tools", answers)
 
 
-def unsafe_together(folder: Path) -> tuple[Scenario, Path]:
+def unsafe_together(folder: Path, *endless: str) -> tuple[Scenario, Path]:
     """Three unsafe tools that are performed at the same time; each writes a line to a file, which is returned."""
     scenario, calls = Scenario(folder), folder / "calls"
 
@@ -455,7 +455,7 @@ def unsafe_together(folder: Path) -> tuple[Scenario, Path]:
         await asyncio.sleep(0)
         with calls.open("a") as file:
             file.write(f"{name}\n")
-        await asyncio.sleep(0)
+        await (asyncio.Event().wait() if name in endless else asyncio.sleep(0))
         return name
 
     scenario.is_native = scenario.is_concurrent = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from reyn import RunResult
 from reyn.errors import QuestionUnknown
-from reyn.journal import decode, kinds
+from reyn.journal import Event, decode, kinds
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import KILL_STEP, Scenario, kill_points
 from tests.kernel.kill.scenarios import (
@@ -211,3 +213,34 @@ def test_unsafe_tools_that_are_performed_at_the_same_time_are_each_performed_onc
             assert asyncio.run(runtime.runs.replay(RUN)).status == "finished"
             runtime.services.journal.close()
     assert most == 3
+
+
+@pytest.mark.parametrize("endless", [["one"], ["one", "two"], ["one", "three"], ["two"]])
+def test_an_outcome_survives_a_kill_while_a_slower_tool_is_still_running(arena: Path, endless: list[str]):
+    """The operator is asked about the tools without an outcome only."""
+    scenario, calls = unsafe_together(arena / "unsafe", *endless)
+    scenario.reset()
+    expected, ended = 3 - len(endless), list[Event]()
+
+    def kill(event: Event) -> None:
+        ended.extend([event] if event.kind == "post_completed" else [])
+        if len(ended) == expected:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def work() -> None:
+        with scenario.world(Failpoints()) as runtime:
+            async with runtime, asyncio.timeout(30):
+                await runtime.run(scenario.skill, {"text": "in"}, run_id=RUN, listener=kill)
+
+    assert in_child(lambda: asyncio.run(work())) == KILLED
+    result, asked = resume(scenario), []
+    while result.status == "waiting":
+        asked += [name for name in ("one", "two", "three") if f'"{name}"' in result.question.message]
+        result = resume(scenario, "done")
+    assert result.ok
+    assert asked == endless
+    assert sorted(calls.read_text().splitlines()) == ["one", "three", "two"]
+    with scenario.world(Failpoints()) as runtime:
+        runtime.runs.verify(RUN)
+        assert asyncio.run(runtime.runs.replay(RUN)).status == "finished"
+        runtime.services.journal.close()

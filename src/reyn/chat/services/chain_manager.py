@@ -58,8 +58,11 @@ def read_links(journal: Journal, run: str) -> list[ChainLink]:
         number = said.number if said is not None else number
         match body:
             case kinds.ChildStarted(type="agent", text=str(text)):
-                message, conversation = journal.blob(text).decode(), "" if body.problem else body.run
-                links[body.call] = ChainLink(run, body.call, number, body.agent, message, conversation, body.depth)
+                message = journal.blob(text).decode()
+                links[body.call] = ChainLink(run, body.call, number, body.agent, message, body.run, body.depth)
+            case kinds.ChildEnded(type="agent", state="rejected", text=str(text)):
+                message, state = journal.blob(text).decode(), body.state
+                links[body.call] = ChainLink(run, body.call, number, body.agent, message, "", 1, state, body.error)
             case kinds.ChildEnded() if body.call in links:
                 reply = reply_text(body, journal.blob) or body.error
                 links[body.call] = msgspec.structs.replace(links[body.call], state=body.state, reply=reply)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from reyn.chat.items import SkillEnded, SkillProgressed
+from reyn.chat.items import SkillEnded
+from reyn.chat.reader import read_progress
 from reyn.errors import ReynError, RunBusy
-from reyn.journal import decode, kinds
 from reyn.kernel.world.child_tasks import unreported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.chat.items import ChatItem
+    from reyn.chat.items import ChatItem, SkillProgressed
     from reyn.journal import Event, RunRow
     from reyn.kernel.core.snapshot import RunState
     from reyn.runtime import OSRuntime
@@ -64,12 +64,13 @@ class SkillRunner:
         self._put(SkillEnded(run, str(result.status), result.reason))
 
     def _on_event(self, event: Event) -> None:
-        body = decode(event) if event.kind == kinds.PhaseStarted.kind else None
-        if isinstance(body, kinds.PhaseStarted) and event.run_id in self._tasks:
-            row = self._runtime.services.journal.find(event.run_id)
-            item = SkillProgressed(event.run_id, row.skill if row is not None else "", body.phase, body.visit)
+        if event.run_id in self._tasks and (item := read_progress(event, self._skill_of)) is not None:
             self.progress[event.run_id] = item
             self._put(item)
+
+    def _skill_of(self, run: str) -> str:
+        row = self._runtime.services.journal.find(run)
+        return row.skill if row is not None else ""
 
     def rows(self) -> list[RunRow]:
         """Return the background runs that have begun, in the order in which they were started."""

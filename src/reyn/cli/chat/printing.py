@@ -52,8 +52,9 @@ class PlainPrinter:
 
     def show(self, item: ChatItem) -> None:
         if isinstance(item, Reply):
+            write = out.note if item.status == "unanswered" else out.line
             for line in text_lines("(aborted)" if item.status == "aborted" else item.text):
-                out.line(line)
+                write(line)
         else:
             for line in describe(item):
                 out.note(line)

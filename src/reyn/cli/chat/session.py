@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
+from reyn.chat import Reply
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli.chat.commands import ChatCommands
 from reyn.cli.output import next_lines
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from typing import Any
 
-    from reyn.chat import Conversation, QuestionAsked, Reply
+    from reyn.chat import Conversation, QuestionAsked
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import OSRuntime
 
@@ -34,7 +35,10 @@ _MAX_LINE_BYTES = 4 * MAX_MESSAGE_CHARS
 
 
 async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer, hold: Hold) -> int:
-    """Talk until the user leaves or the conversation ends; return the exit code. `hold` reads what the user types."""
+    """Talk until the user leaves or the conversation ends; return the exit code. `hold` reads what the user types.
+
+    A program that pipes messages gets an exit code for each turn without a usable answer; a user has read the notice.
+    """
     async with conversation:
         printing = asyncio.ensure_future(_print(conversation, printer))
         talking = asyncio.ensure_future(hold(conversation, runtime))
@@ -47,18 +51,22 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
             talking.cancel()
             await asyncio.wait([talking])
             await conversation.close()
-            await printing
+            is_unanswered = await printing
     row = runtime.services.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is None or row.status not in ("failed", "limited"):
-        return 0
+        return EXIT_CODES["failed"] if is_unanswered and hold is talk_in_lines else 0
     for line in next_lines(runtime.runs.next_action(row)):
         out.line(line)
     return EXIT_CODES[row.status]
 
 
-async def _print(conversation: Conversation, printer: Printer) -> None:
+async def _print(conversation: Conversation, printer: Printer) -> bool:
+    """Print what happens; return whether a message got no usable answer."""
+    is_unanswered = False
     async for item in conversation.items():
         printer.show(item)
+        is_unanswered = is_unanswered or (isinstance(item, Reply) and item.status == "unanswered")
+    return is_unanswered
 
 
 async def talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:

@@ -165,7 +165,7 @@ def _resume_all() -> int:
         elif outcome is None:
             continue
         else:
-            code = max(code, outcome.exit_code if outcome.status == "failed" else 0)
+            code = max(code, outcome.exit_code if outcome.code else 0)
             entry = result_as_json(outcome)
             line = f"{row.run_id}: {outcome.status}{f': {outcome.reason}' if outcome.reason else ''}"
         out.report(Report(entry, [line]))

@@ -144,7 +144,7 @@ def _describe(runs: RecordedRuns, row: RunRow, depth: int) -> _Listed:
 def _question_text(question: Question) -> str:
     if question.is_approval:
         return short(f"approval: {question.message.partition(chr(10))[0]}", 80)
-    return short(question.message, 80)
+    return short(f"{question.code}: {question.message}" if question.code else question.message, 80)
 
 
 @command(epilog="Example: reyn show order-17 --json")

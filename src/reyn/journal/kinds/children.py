@@ -52,17 +52,16 @@ class ChildStarted(_Child, frozen=True):
     is the conversation of another agent. `skill` is its skill, `agent:NAME` for an agent. `run` is its id, which
     derives from this run and `call`; an earlier message may have opened the conversation of an agent. A new run has the
     pinned copy `skill_hash` of its skill, its `input`, and the specifications `ops` of the ops that it may use.
-    `shares_workspace` is true if it uses the workspace of this run. `problem` is set if it cannot start. `text` is the
-    message to an agent, `depth` counts the agents that asked one another, this message included, and `history` are the
-    messages of an earlier conversation with the agent. `rollback` is set if a node of this run is visited again: why,
-    and the artifact that it returned before.
+    `shares_workspace` is true if it uses the workspace of this run. `text` is the message to an agent, `depth` counts
+    the agents that asked one another, this message included, and `history` are the messages of an earlier conversation
+    with the agent. `rollback` is set if a node of this run is visited again: why, and the artifact that it returned
+    before.
     """
 
     skill_hash: ContentName | None = None
     input: ArtifactRef | None = None
     ops: ContentName | None = None
     shares_workspace: bool = False
-    problem: str = ""
     text: ContentName | None = None
     depth: Count = 1
     history: tuple[HistoryPart, ...] = ()
@@ -75,13 +74,14 @@ class ChildEnded(_Child, frozen=True):
 
     `type` is as in `child_started`; `function` is a run of a function that the code of the op `call` called. It is
     recorded while the op is performed, has no `child_started`, and its id derives from this run, `call`, the function
-    and its arguments. Only the state `completed` has an `artifact`: the final one, or the reply. Otherwise `error` is
-    the reason, and `timed_out` is true if a reply took too long. `usage`, `answers` and `charge` count the tokens, the
-    model answers and the charge of the run, or of the conversation since the last message to it; `active` is its
-    execution time since it last stopped, in microseconds. `seq` and `head` are its last event and the hash of that.
-    `changes` lists the changes that it made in files that it shares with this run, `summary` is the reason of its last
-    decision, `handoff` the last handoff that one of its phases recorded, `phases` the artifacts of its latest visits.
-    `open` is true if the conversation can take another message.
+    and its arguments. The state `rejected` has no `child_started` either: the run could not start, or the message could
+    not be sent; `text` is the message to an agent. Only the state `completed` has an `artifact`: the final one, or the
+    reply. Otherwise `error` is the reason, and `timed_out` is true if a reply took too long. `usage`, `answers` and
+    `charge` count the tokens, the model answers and the charge of the run, or of the conversation since the last
+    message to it; `active` is its execution time since it last stopped, in microseconds. `seq` and `head` are its last
+    event and the hash of that. `changes` lists the changes that it made in files that it shares with this run,
+    `summary` is the reason of its last decision, `handoff` the last handoff that one of its phases recorded, `phases`
+    the artifacts of its latest visits. `open` is true if the conversation can take another message.
     """
 
     state: TaskState = "completed"
@@ -99,6 +99,7 @@ class ChildEnded(_Child, frozen=True):
     handoff: ContentName | None = None
     phases: tuple[PhaseArtifact, ...] = ()
     open: bool = False
+    text: ContentName | None = None
 
 
 @event("child_stopped", v=1, origin="outcome")

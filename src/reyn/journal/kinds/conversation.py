@@ -46,7 +46,8 @@ class PhaseAborted(Body, frozen=True):
     """A visit ended because its turn was aborted. If `ends` is false, the phase is visited again with the next message.
 
     The transcript has the results of the tool calls that were completed, and says which ones were cancelled. `code` is
-    set if the user did not abort the turn, but the model gave no usable answer. If `ends` is true, the run fails then.
+    set if the user did not abort the turn: the model did, or it gave no usable answer. If `ends` is true, the run fails
+    then.
     """
 
     phase: str
@@ -121,7 +122,9 @@ class ContextMutated(Body, frozen=True):
 
     `visit` is 0 if they patched the transcript of a conversation, the number of the visit if they patched that of a
     visit with native tool calls, and null if they patched the prompt of this turn alone. The tokens and the size are
-    those of the transcript after it. `called` is false if the run was resumed without the program's hooks.
+    those of the transcript after it. `called` is false if the run was resumed without the program's hooks. `images` is
+    true if the model sees images that came with this turn or with the mutations. `drops_correction` is true if they
+    replaced the messages without the correction of the last answer.
     """
 
     call: str
@@ -132,6 +135,8 @@ class ContextMutated(Body, frozen=True):
     tokens_after: Count = 0
     size_after: Count = 0
     called: bool = True
+    images: bool = False
+    drops_correction: bool = False
 
 
 @event("context_compacted", v=1, origin="derived")

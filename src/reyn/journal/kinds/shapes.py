@@ -89,7 +89,7 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
     `status` is `truncated` for an answer that was aborted, `cancelled` for a call without a result, and `unknown` for
-    one that was interrupted and may have taken effect.
+    one that was interrupted and may have taken effect. `summary` is true if the message replaced older ones.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -98,13 +98,15 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     call_id: str = ""
     status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
+    summary: bool = False
 
 
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A part of the history that a run starts with: `content` is a JSON list of `messages` messages, and `system` the
     text of the system message, in the first part that it holds for.
 
-    `tokens` estimates the size of their texts, `size` is its length in bytes.
+    `tokens` estimates the size of their texts, `size` is its length in bytes. `images` is the number of messages with
+    images; those in results of ops do not count.
     """
 
     content: ContentName
@@ -112,6 +114,7 @@ class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     tokens: Count
     size: Count = 0
     system: ContentName | None = None
+    images: Count = 0
 
 
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -261,6 +264,8 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         expires_at: When an approval expires, in microseconds since 1970, UTC; null if the question does not expire.
         run: The sub-run that asks; null if the run itself asks.
         suggestions: Suggested replies. Any other reply that matches the schema is accepted, too.
+        code: The error code of the turn before, if a conversation waits for its next message because the model gave
+            no usable answer to the last one; `message` says why. Otherwise empty.
     """
 
     id: str
@@ -270,6 +275,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+    code: str = ""
 
     @property
     def is_message(self) -> bool:

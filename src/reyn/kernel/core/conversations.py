@@ -13,20 +13,19 @@ from msgspec.structs import replace
 
 from reyn.context import (
     ContextReplace,
-    ContextState,
     ContextSummary,
     DataFromSelfRef,
     ExperienceForget,
     ExperienceRemember,
     NormalizedMessageList,
-    compile_context,
 )
+from reyn.context.compile import compile_messages
 from reyn.context.histories import HISTORIES, system_of
+from reyn.context.messages import NormalizedMessage
 from reyn.context.records import mutation_of
 from reyn.context.render import recorded_mutation, rendered_message
 from reyn.context.selfref import forget, memory_text, remember
 from reyn.context.tokens import estimate_tokens
-from reyn.context.transcript import NormalizedMessage
 from reyn.errors import MutationInvalid
 from reyn.journal import kinds
 from reyn.journal.kinds import Part
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reyn.context import ContextMutation
-    from reyn.context.transcript import Memory
+    from reyn.context.messages import Memory
     from reyn.journal.canonical import ReadBlob
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"
@@ -66,7 +65,7 @@ class Transcript(msgspec.Struct, frozen=True):
 
     def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Transcript:
         """Return the conversation with mutations applied, which add to its tokens and bytes."""
-        compiled = compile_context(ContextState(self.messages, self.selfref), mutations)
+        compiled = compile_messages(self.messages, self.selfref, mutations)
         return Transcript(
             self.visit,
             compiled.messages,
@@ -297,6 +296,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
         """Return it after a turn of the conversation."""
         return replace(self, state="completed", reply=reply) if self.state == "working" else self
 
-    def aborted(self, reason: str) -> ReceivedMessage:
-        """Return it after the turn was aborted."""
-        return replace(self, state="canceled", reason=reason) if self.state == "working" else self
+    def aborted(self, body: kinds.PhaseAborted) -> ReceivedMessage:
+        """Return it after a turn without a reply: it was aborted, or the model gave no usable answer."""
+        state: kinds.TaskState = "failed" if body.code else "canceled"
+        return replace(self, state=state, reason=body.reason) if self.state == "working" else self

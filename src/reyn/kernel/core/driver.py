@@ -196,7 +196,9 @@ class Driver:
                 return None
             if effect.is_unsafe and effect.key in tape.state.recovery.unknown_outcomes:
                 return UNKNOWN_OUTCOME
-            outcome = tape.recall(effect) if tape.upcoming is not None else await self._perform(effect)
+            outcome: Body | None = tape.early.pop(effect.key) if effect.key in tape.early else None
+            if outcome is None:
+                outcome = tape.recall(effect) if tape.upcoming is not None else await self._perform(effect)
             if outcome is None:
                 continue
             if isinstance(outcome, effect.outcomes):

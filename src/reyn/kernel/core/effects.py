@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FittedText
+    from reyn.context.messages import NormalizedMessage
     from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
     from reyn.journal.canonical import ReadBlob
@@ -67,6 +68,10 @@ class Effect(Generic[R]):
     def mismatch(self, outcome: Body) -> str:
         """Return why a recorded outcome cannot be one of this effect; empty if it can."""
         return ""
+
+    def beside(self, call: str) -> Effect[Any] | None:
+        """Return the effect with this key that is performed at the same time, and whose outcome may come first."""
+        return None
 
 
 class AnswerSpec(Protocol):
@@ -157,7 +162,8 @@ class CallHooks(Effect[kinds.ContextMutated]):
     """Call the hooks of the program before a model call.
 
     `visit` is that of the transcript which they patch, 0 for a conversation; `None` if each turn has a fresh frame.
-    `blobs` is content of the messages that is stored with the frame, after the hooks.
+    `blobs` is content of the messages that is stored with the frame, after the hooks. `correction` follows the messages
+    in this turn alone. `needs_images` is whether images came with the turn.
     """
 
     key: str
@@ -167,6 +173,8 @@ class CallHooks(Effect[kinds.ContextMutated]):
     conversation: Transcript | None = None
     results: tuple[str, ...] = ()
     blobs: tuple[Blob, ...] = ()
+    correction: tuple[NormalizedMessage, ...] = ()
+    needs_images: bool = False
 
     outcomes = (kinds.ContextMutated,)
     failures = (kinds.LlmFailed,)
@@ -258,10 +266,13 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     resolution: str = ""
     needs_intent: bool = True
     ahead: tuple[PerformOp, ...] = field(default=(), compare=False)
-    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded when awaited."""
+    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded as they arrive."""
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
     may_follow_reply = True
+
+    def beside(self, call: str) -> PerformOp | None:
+        return next((one for one in self.ahead if one.key == call), None)
 
 
 @dataclass
@@ -307,8 +318,8 @@ class ReadOverviews(Effect[kinds.OverviewsRead]):
 
 
 @dataclass
-class PlanChild(Effect[kinds.ChildStarted]):
-    """Find what a child runs, and validate its input.
+class PlanChild(Effect[kinds.ChildStarted | kinds.ChildEnded]):
+    """Find what a child runs, and validate its input. A child that is refused has ended: `await_child` executes others.
 
     `skill` is the skill, `agent:NAME` for an agent. `input` is the input of the skill, or the hash of the message.
     `pinned` is the run's own copy of the skill, if any. `rollback` is why a node is visited again.
@@ -322,7 +333,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     shares_workspace: bool = False
     rollback: kinds.RollbackRef | None = None
 
-    outcomes = (kinds.ChildStarted,)
+    outcomes = (kinds.ChildStarted, kinds.ChildEnded)
     failures = (kinds.AllowanceReached,)
     needs_intent = False
 
@@ -345,6 +356,12 @@ class ExecuteChild(Effect[kinds.ChildEnded]):
 
     outcomes = (kinds.ChildEnded,)
     failures = (kinds.ChildStopped,)
+
+
+async def await_child(plan: PlanChild) -> kinds.ChildEnded:
+    """Return how a child ended, after executing it unless it is refused."""
+    planned = await plan
+    return planned if isinstance(planned, kinds.ChildEnded) else await ExecuteChild(plan.key, planned)
 
 
 @dataclass(frozen=True)

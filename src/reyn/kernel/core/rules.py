@@ -111,7 +111,8 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         ending=ending,
         visit=visit,
         models=models,
-        recovery=replace(state.recovery, unknown_outcomes=body.open_intents),
+        # An aborted turn has no open intents any more, and still has to say what may have taken effect.
+        recovery=state.recovery if state.aborted else replace(state.recovery, unknown_outcomes=body.open_intents),
     )
 
 
@@ -139,11 +140,12 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_open=True,
             input=body.input,
             latest=history.latest,
-            ops="",
+            ops=0,
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),
             conversations=state.conversations,
+            has_message=False,
         ),
         history=history.with_visit(body.phase),
     )
@@ -235,7 +237,7 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     """End the run, or visit the phase again: its next message is another turn."""
     ending = Ending("unanswered" if body.code else "abort", body.reason, body.code) if body.ends else None
     visit = replace(state.visit, is_open=False, is_continued=False)
-    received = state.received.aborted(body.reason) if state.received is not None else None
+    received = state.received.aborted(body) if state.received is not None else None
     return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received, turn_end=body)
 
 
@@ -287,9 +289,13 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
 
 def on_transcript_change(state: RunState, body: Any) -> RunState:
     try:
-        return replace(state, conversations=changed(state.conversations, body))
+        conversations = changed(state.conversations, body)
     except ContractError as error:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
+    visit = state.visit
+    if isinstance(body, kinds.TranscriptExtended) and not (body.visit or visit.has_message):
+        visit = replace(visit, has_message=True)
+    return replace(state, conversations=conversations, visit=visit)
 
 
 def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:
@@ -359,7 +365,8 @@ def on_outcome(state: RunState, body: Any) -> RunState:
 def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
     """Count the answers of a child."""
     state = replace(state, models=replace(state.models, answers=state.models.answers + body.answers))
-    if body.type == "function":  # the op that called it is still being performed
+    # The op that called a function is still being performed. A background run that has this event did not start.
+    if body.type in ("function", "background"):
         return state
     if body.type != "agent":
         return replace(state, recovery=state.recovery.without(body.call), visit=state.visit.with_sub_run(body))

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
+from reyn.context.messages import Memory
 from reyn.context.tokens import NEUTRAL
-from reyn.context.transcript import Memory
 from reyn.journal import digest, kinds
 from reyn.journal.summary import PATH_LENGTH, RunSummary
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, Transcript, begun
@@ -34,6 +34,8 @@ MAX_TRUNCATED = 200
 """The number of truncated contents that prompts refer to; ops read all of them from the journal."""
 MIN_CALIBRATED = 100
 """The tokens of a prompt that is long enough to compare its count with the reported usage."""
+_OP_DIGITS, _OP_MASK = 32, (1 << 128) - 1
+"""The digits of a hash that count, and the largest sum of them."""
 _FACTORS = (250, 8000)
 """The smallest and the largest factor, whatever a provider reports."""
 
@@ -69,8 +71,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """Why the phase is entered again."""
     latest: dict[str, str] = {}
     """The latest artifacts when the visit started."""
-    ops: str = ""
-    """The digest of the ops of the visit and their results."""
+    ops: int = 0
+    """The sum of the hashes of the arguments and results of the visit's ops, which does not depend on their order."""
     is_answered: bool = False
     """Whether a user replied to a question in the visit."""
     handoffs: Handoffs = NO_HANDOFFS
@@ -81,14 +83,16 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
     conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
+    has_message: bool = False
+    """Whether the visit has added to the transcript of a conversation, first the user's message."""
     is_continued: bool = False
     """Whether the visit continues a turn of a conversation that had no usable answer: its message is recorded."""
 
     # -- rules ----------------------------------------------------------------------------------------
 
     def with_op(self, content: str) -> VisitState:
-        """Add the arguments or the result of an op to the digest."""
-        return replace(self, ops=digest(f"{self.ops}{content}".encode()))
+        """Add the arguments or the result of an op, by hash. Those of ops performed together arrive in any order."""
+        return replace(self, ops=(self.ops + int(digest(content.encode())[:_OP_DIGITS], 16)) & _OP_MASK)
 
     def with_sub_run(self, completed: kinds.ChildEnded) -> VisitState:
         """Add a sub-run that ended."""
@@ -108,11 +112,11 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecisionMade(msgspec.Struct, frozen=True, gc=False):
-    """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
+    """The decision of a visit. `artifact` is a hash; `ops` is the sum of the hashes of the visit's ops and results."""
 
     next_phase: str | None
     artifact: str
-    ops: str
+    ops: int
 
 
 class History(msgspec.Struct, frozen=True, gc=False):
@@ -158,14 +162,14 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return replace(self, latest={**self.latest, artifact.type: artifact.hash})
 
     def with_decision(
-        self, completed: CompletedVisit, next_phase: str | None, ops: str, *, is_answered: bool
+        self, completed: CompletedVisit, next_phase: str | None, ops: int, *, is_answered: bool
     ) -> History:
         """Add a visit to the trail, and count how often the same decision was made.
 
         Args:
             completed: The visit.
             next_phase: The phase that it chose.
-            ops: The digest of its ops and their results.
+            ops: The sum of the hashes of its ops and their results.
             is_answered: Whether a user answered a question in it. That is progress, whatever the model made of it.
         """
         trail = (*self.trail, completed)[-TRAIL_LENGTH:]
@@ -331,9 +335,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     @property
     def is_turn_open(self) -> bool:
         """Whether a turn of a conversation is in progress: its message is part of the transcript."""
-        found = self.conversations.get(self.phase)
-        is_extended = found is not None and found.visit == 0 and found is not self.visit.conversations.get(self.phase)
-        return self.visit.is_open and is_extended and self.aborted is None
+        return self.visit.is_open and self.visit.has_message and self.aborted is None
 
     @property
     def total_answers(self) -> int:

@@ -88,6 +88,8 @@ class Tape:
         """The state before the visit in progress, with seq, hash and ts of the event before it."""
         self.visit_events: list[Event] = []
         """The events of the visit in progress."""
+        self.early: dict[str, Body] = {}
+        """Outcomes that were recorded before the visit awaited them, by call: of ops that are performed together."""
         self.reworded = 0
         """The number of recorded events that were compared without their derived texts."""
 
@@ -98,19 +100,34 @@ class Tape:
 
     # -- recorded events ------------------------------------------------------------------------------
 
-    def recall(self, effect: Effect[Any]) -> Body:
-        """Return the outcome of an effect, which must be the next recorded event."""
+    def recall(self, effect: Effect[Any]) -> Body | None:
+        """Return the outcome of an effect, which must be the next recorded event.
+
+        An outcome of an op that is performed at the same time is kept in `early`, and nothing is returned.
+        """
         assert self.upcoming is not None
-        body = decode(self.upcoming)
-        known = effect.outcomes + effect.failures
-        if not isinstance(body, known) or body.call != effect.key:  # type: ignore[attr-defined]  # every outcome has it
-            raise self._mismatch(f"an outcome of `{effect.key}`")
-        wrong = effect.mismatch(body)
-        if not wrong and effect.may_follow_reply and self._check is not None:
-            wrong = self._check(effect, body)
+        body, ended, known = decode(self.upcoming), effect, effect.outcomes + effect.failures
+        call: str | None = body.call if isinstance(body, known) else None  # type: ignore[attr-defined]  # outcomes have it
+        if call != effect.key:
+            found = effect.beside(call) if call is not None and call not in self.early else None
+            if found is None:
+                raise self._mismatch(f"an outcome of `{effect.key}`")
+            ended = found
+        wrong = ended.mismatch(body)
+        if not wrong and ended.may_follow_reply and self._check is not None:
+            wrong = self._check(ended, body)
         if wrong:
             raise ReplayMismatch(f"event {self.upcoming.seq}: {wrong}", seq=self.upcoming.seq, kind=self.upcoming.kind)
-        return self._take(body)
+        self._take(body)
+        if ended is effect:
+            return body
+        self.early[ended.key] = body
+        return None
+
+    def record_early(self, call: str, outcome: Body, now: int, *blobs: Blob) -> None:
+        """Record the outcome of an effect that the visit has not awaited yet."""
+        self.record(outcome, now, *blobs)
+        self.early[call] = outcome
 
     def ensure_at_end(self, expected: str) -> None:
         """Raise `ReplayMismatch` if an event is recorded here instead of the expected one."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.context import AssistantMessage, ToolCancelled, UserMessage
-from reyn.context.render import results_message
+from reyn.context import AssistantMessage, MultimodalToolResult, ToolCancelled, ToolResult, UserMessage
+from reyn.context.render import image_parts, results_message
 from reyn.journal import kinds
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
@@ -30,6 +30,13 @@ def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
     return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
 
 
+def tool_result(call: str, result: str, content: bytes, notes: str = "") -> ContextMutation:
+    """Return the mutation for the result of a call: its content, by hash, the images that it names, and notes."""
+    images = image_parts(content)
+    parts = (kinds.Part(blob=result), *images, *([kinds.Part(text=f"\n{notes}")] if notes else []))
+    return MultimodalToolResult(call, parts, ()) if images else ToolResult(call, parts)
+
+
 def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
     """Return the request that follows a rejected answer; empty for the usual one: answer with JSON."""
     if spec.form != "tools":
@@ -47,15 +54,15 @@ def _again_with_tools(spec: TurnSpec) -> str:
 
 def aborted_batch(
     message: AssistantMessage,
-    results: list[str],
-    done: list[ContextMutation],
+    results: dict[int, str],
+    done: dict[int, ContextMutation],
     reason: str,
     interrupted: dict[int, str],
 ) -> tuple[ContextMutation, ...]:
-    """Return the mutations for an answer of whose ops only the first ones have a result.
+    """Return the mutations for an answer of whose ops only some have a result.
 
-    `done` has the results of native tool calls. `interrupted` has the kinds of the ops that had begun and may have
-    taken effect, by their positions; without native tool calls, there is at most one.
+    `done` has the results of native tool calls, by their positions. `interrupted` has the kinds of the ops that had
+    begun and may have taken effect, by their positions; without native tool calls, there is at most one.
     """
     if not message.tool_calls:
         note = "The user aborted the turn; the other ops were not executed."
@@ -64,10 +71,9 @@ def aborted_batch(
                 f"The user aborted the turn. `{kind}` was interrupted and may have taken effect: check before "
                 "you repeat it. The ops after it were not executed."
             )
-        return (message, UserMessage(results_message(results, note)))
-    cancelled = [
-        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=position in interrupted)
+        return (message, UserMessage(results_message([*results.values()], note)))
+    each = (
+        done.get(position) or ToolCancelled(call.id, call.name, reason, is_outcome_unknown=position in interrupted)
         for position, call in enumerate(message.tool_calls)
-        if position >= len(results)
-    ]
-    return (message, *done, *cancelled)
+    )
+    return (message, *each)

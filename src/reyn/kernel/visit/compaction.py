@@ -28,7 +28,7 @@ from reyn.kernel.visit.model_call import ask
 
 if TYPE_CHECKING:
     from reyn.config.values import Sizes
-    from reyn.context.transcript import NormalizedMessage
+    from reyn.context.messages import NormalizedMessage
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.turn import TurnContext
@@ -60,6 +60,8 @@ class CompactionPlan(NamedTuple):
     tokens: int
     max_summary: int
     """The size of the summary in characters, at most."""
+    needs_images: bool = False
+    """Whether the turn needs a model that reads images; another one is not asked for a summary, either."""
 
 
 class SummaryRequest:
@@ -106,7 +108,8 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     texts = [sent_text(message, tape.content) for message in stay]
     kept_tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
     most = max(400, max_tokens * _CHARS_PER_TOKEN // TAIL_SHARE)
-    return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, size, conversation.tokens, most)
+    before, needs = conversation.tokens, context.needs_images
+    return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, size, before, most, needs)
 
 
 async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape: Tape) -> int:
@@ -137,7 +140,7 @@ async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape:
         reference = kinds.TranscriptRef(plan.older.length, plan.older.digest)
         frame = tape.emit(kinds.FrameBuilt(recorded, "full", transcript=reference))
         call = f"{step}.{int(number) + attempt}"
-        reply = await ask(request, phase.model, frame, call, tape, (), "", plan.older)
+        reply = await ask(request, phase.model, frame, call, tape, (), "", plan.older, needs_images=plan.needs_images)
         summary = _summary(reply.text, phase.settings.sizes, validator)
         if isinstance(summary, str):
             _record(plan, phase.name, call, summary, tape)

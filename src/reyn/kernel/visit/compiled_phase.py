@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -27,12 +27,12 @@ from reyn.journal.summary import limit_of
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.visit.turn_spec import TurnSpec
-from reyn.skills import successors
+from reyn.skills import may_finish, successors
 from reyn.skills.fills import parse_source
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from reyn.config import RunSettings
     from reyn.config.values import CounterName
@@ -113,6 +113,14 @@ class RunContext:
     def memory_tokens(self, state: RunState) -> int:
         """Return how many tokens the memory of the conversation may have; 0 if there is none."""
         return 0
+
+    def artifact_error(self, accepted: Mapping[str, Schema], artifact: dict[str, Any]) -> str:
+        """Return why an artifact is not one of the accepted types; empty if it is."""
+        if artifact["type"] not in accepted:
+            names = " or ".join(f"`{name}`" for name in accepted)
+            return f"the result has type `{artifact['type']}`; expected {names}"
+        error = self.validator(accepted[artifact["type"]]).first_error(artifact["data"])
+        return f"the result is not a valid `{artifact['type']}`: {error.path('data')}: {error.message}" if error else ""
 
     @cached_property
     def uses_handoffs(self) -> bool:
@@ -396,10 +404,8 @@ class CompiledPhase(RunContext):
                 max_phase_visits=self._max_phase_visits,
                 output_language=self.settings.output_language,
             )
-            is_conversation = self.conversation is not None
-            spec = TurnSpec(
-                frame, contract, ops, asks_handoff=asks, is_conversation=is_conversation, stays_open=self.stays_open
-            )
+            advice = self.definition.advice
+            spec = TurnSpec(frame, contract, ops, advice=advice, asks_handoff=asks, stays_open=self.stays_open)
             if len(self._turn_specs) >= _MAX_TURN_SPECS:
                 self._turn_specs.pop(next(iter(self._turn_specs)))
             self._turn_specs[key] = spec
@@ -415,6 +421,12 @@ class CompiledPhase(RunContext):
     def follows_itself(self) -> bool:
         """Whether the phase can be visited again right after itself."""
         return self.name in successors(self.skill, self.name)
+
+    @cached_property
+    def is_endless(self) -> bool:
+        """Whether the phase is a conversation that only follows itself, so that an abort ends the turn, not the run."""
+        only_itself = successors(self.skill, self.name) == (self.name,)
+        return self.definition.conversation is not None and only_itself and not may_finish(self.skill, self.name)
 
     @cached_property
     def stays_open(self) -> bool:

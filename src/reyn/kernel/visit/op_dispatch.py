@@ -15,7 +15,7 @@ from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.conversations import memory_error, reply_text
-from reyn.kernel.core.effects import MAX_TOGETHER, ExecuteChild, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome
+from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
 from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, plan_call
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
@@ -107,6 +107,18 @@ class OpLog:
         self.digest = next_digest(self.digest, name)
         if outcome.status != "ok" or self._failures:
             self._count_failure(args, outcome)
+
+    def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
+        """Return the results after the first ones by the positions of their ops in the answer of a call.
+
+        Those of ops that ended before slower ones, and were not awaited, are taken from the tape.
+        """
+        results = dict(enumerate(self.results[first:]))
+        for name, outcome in tape.early.items():
+            assert isinstance(outcome, kinds.OpCompleted | kinds.PermissionDenied)
+            results[int(name.removeprefix(f"{call}.")) - 1] = self.truncate(name, outcome.result, limit, tape)
+        tape.early.clear()
+        return dict(sorted(results.items()))
 
     def _count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
         """Count how often an op failed with the same arguments. A success resets the count."""
@@ -272,7 +284,7 @@ async def _fulfil(
             value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
-                return RunOutcome(begun.run, None, begun.problem), ()
+                return RunOutcome(begun.run, None, begun.error if isinstance(begun, kinds.ChildEnded) else ""), ()
             sub_run = await run_sub_skill(request.skill, value, call, pinned)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
@@ -283,7 +295,7 @@ async def _fulfil(
 
 async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
     """Send a message to another agent. Why there is no reply is part of the outcome."""
-    replied = await ExecuteChild(call, await PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
+    replied = await await_child(PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
     run, reply = "" if replied.state == "rejected" else replied.run, reply_text(replied, tape.content)
     return MessageOutcome(run, replied.state, reply, replied.error, replied.timed_out)
 
@@ -326,7 +338,7 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
 
 async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) -> kinds.ChildEnded:
     """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned))
+    return await await_child(PlanChild(call, "skill", name, value, pinned))
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:

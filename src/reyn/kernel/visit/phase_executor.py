@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, ApprovalExpired, FillFailed, StepFailed, SubRunFailed, WorkNotDone
+from reyn.errors import (
+    AnswersRejected,
+    ApprovalExpired,
+    FillFailed,
+    ModelAborted,
+    StepFailed,
+    SubRunFailed,
+    WorkNotDone,
+)
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
-from reyn.kernel.core.effects import CheckOutput, ExecuteChild, Pause, PlanChild, Restore, TurnInterrupted
+from reyn.kernel.core.effects import CheckOutput, Pause, PlanChild, Restore, TurnInterrupted, await_child
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
@@ -261,7 +269,7 @@ def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
         return verdict
     schema = phase.output_schemas[verdict.next_phase or END, artifact["type"]]
     artifact, error = work.fill(artifact, schema)
-    error = error or artifact_error(phase, {artifact["type"]: schema}, artifact)
+    error = error or phase.artifact_error({artifact["type"]: schema}, artifact)
     if error:
         raise VisitFault(FillFailed.code, error)
     return msgspec.structs.replace(verdict, artifact=artifact, artifact_json=None)
@@ -350,6 +358,9 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
         )
     )
+    if verdict.type == "abort" and progress.phase.is_endless:
+        reason = f"the model aborted the turn: {verdict.reason}"
+        return _end_turn(progress.phase, entry, reason, tape, ModelAborted.code)
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
@@ -364,6 +375,7 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             extra=verdict.handoff,
         )
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
+    return None
 
 
 def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
@@ -398,14 +410,14 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
     call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
-    sub_run = await ExecuteChild(call, await PlanChild(call, "skill", name, entry.input, pinned, shares, back))
+    sub_run = await await_child(PlanChild(call, "skill", name, entry.input, pinned, shares, back))
     log.add_changes(sub_run.changes, tape)
     if sub_run.artifact is None:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {sub_run.error}", tape)
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash))
     target = next(iter(successors(phase.skill, entry.phase)), None)
     accepted = phase.skill.inputs_of(target) if target else (phase.skill.final_output,)
-    error = artifact_error(phase, {member.name: member.schema for member in accepted}, artifact)
+    error = phase.artifact_error({member.name: member.schema for member in accepted}, artifact)
     if error:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
     if back is not None and sub_run.artifact.hash == back.rejected.hash and entry.reply:
@@ -419,15 +431,6 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     return None
 
 
-def artifact_error(context: RunContext, accepted: dict[str, Any], artifact: dict[str, Any]) -> str:
-    """Return why an artifact is not one of the accepted types; empty if it is."""
-    if artifact["type"] not in accepted:
-        names = " or ".join(f"`{name}`" for name in accepted)
-        return f"the result has type `{artifact['type']}`; expected {names}"
-    error = context.validator(accepted[artifact["type"]]).first_error(artifact["data"])
-    return f"the result is not a valid `{artifact['type']}`: {error.path('data')}: {error.message}" if error else ""
-
-
 async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> None:
     """Run the postprocessor on the finish artifact; its output is the result of the run."""
     post = context.skill.postprocessor
@@ -438,7 +441,7 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
     try:
         enriched = await run_steps(post.steps, artifact, prefix, context, log, tape)
         result = {"type": post.output.name, "data": enriched["data"]}
-        error = artifact_error(context, {post.output.name: post.output.schema}, result)
+        error = context.artifact_error({post.output.name: post.output.schema}, result)
     except StepFault as fault:
         error = fault.describe("postprocessor")
     if error:

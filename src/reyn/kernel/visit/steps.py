@@ -255,7 +255,7 @@ class _Window:
         assert isinstance(step.apply, RunSkill)
         self._step, self._apply = step, step.apply
         self._artifact, self._items, self._call, self._context = artifact, items, call, context
-        self._planned: dict[int, kinds.ChildStarted] = {}
+        self._planned: dict[int, kinds.ChildStarted | kinds.ChildEnded] = {}
         self._faults: dict[int, StepFault] = {}
         self._next = 0
 
@@ -269,14 +269,15 @@ class _Window:
                 await StartChildren(f"{self._call}.start", self._ahead, concurrency)
         if index in self._faults:
             raise self._faults.pop(index)
-        started = self._planned.pop(index)
-        sub_run = await ExecuteChild(started.call, started, self._ahead, concurrency)
-        return _skill_result(self._apply, sub_run, self._context)
+        planned = self._planned.pop(index)
+        if isinstance(planned, kinds.ChildStarted):
+            planned = await ExecuteChild(planned.call, planned, self._ahead, concurrency)
+        return _skill_result(self._apply, planned, self._context)
 
     @property
     def _ahead(self) -> tuple[kinds.ChildStarted, ...]:
         """The sub-runs that are planned and not awaited yet."""
-        return tuple(self._planned.values())
+        return tuple(one for one in self._planned.values() if isinstance(one, kinds.ChildStarted))
 
     async def _plan(self, index: int) -> None:
         context, name = self._context, f"{self._call}.{index + 1}"

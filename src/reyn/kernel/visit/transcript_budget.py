@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from reyn.context import assemble_sections
 from reyn.context.budget import FittedText, Section, SectionCost
+from reyn.context.messages import RESULTS_PARTS
 from reyn.context.records import stored_message
 from reyn.context.render import message_text, sent_text
 from reyn.context.tokens import BYTES, NEUTRAL, CalibratedCounter
-from reyn.context.transcript import RESULTS_HEADING
 from reyn.journal import Blob, kinds
 from reyn.kernel.visit.prompt_budget import (
     CORRECTION,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reyn.context import NormalizedMessageList
+    from reyn.context.messages import NormalizedMessage
     from reyn.context.tokens import TokenCounter
-    from reyn.context.transcript import NormalizedMessage
     from reyn.kernel.core.conversations import Transcript
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
@@ -168,7 +168,7 @@ class TranscriptLayout(PromptLayout):
 
     def _results_of(self, number: int, message: kinds.FrameMessage) -> Iterator[Piece]:
         """Yield the parts of tool results, or of an older message of the user, which can all be truncated."""
-        has_results = message.role == "tool" or message.parts[:1] == (kinds.Part(text=RESULTS_HEADING),)
+        has_results = message.role == "tool" or message.parts[:1] == RESULTS_PARTS
         name = "results" if has_results else "transcript"
         for index, part in enumerate(message.parts):
             text = message_text(kinds.FrameMessage("user", (part,)), self._contents.get)

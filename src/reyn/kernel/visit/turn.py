@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from reyn.context import (
     AssistantTruncated,
-    MultimodalToolResult,
     NormalizedMessageList,
     ToolResult,
     UserMessage,
@@ -30,7 +29,6 @@ from reyn.context.render import (
     TurnFrame,
     correction,
     frame_message,
-    image_parts,
     message_text,
     normalized,
     results_message,
@@ -40,7 +38,7 @@ from reyn.context.render import (
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
-from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer
+from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer, tool_result
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 
     from reyn.context import ContextMutation
     from reyn.context.frame import Rollback
-    from reyn.context.transcript import NormalizedMessage
+    from reyn.context.messages import NormalizedMessage
     from reyn.contract import Acting
     from reyn.kernel.core.conversations import Transcript
     from reyn.kernel.core.effects import ModelReply
@@ -78,8 +76,6 @@ class PreparedInput(NamedTuple):
     """The images of the input, or of what a user says."""
     orders: dict[str, str] | None = None
     """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
-    needs_images: bool = False
-    """Whether only a model that reads images can answer; others get the description of what a user says."""
     type: str | None = None
     """The type of the input, if the phase accepts several."""
     instructions: str | None = None
@@ -110,7 +106,10 @@ class TurnContext:
 
     Attributes:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
+        hooked: The mutations of hooks for this turn, if it has a fresh frame.
         wants_compaction: Whether the model asked for a compaction.
+        needs_images: Whether only a model that reads images can answer: images came with the message, with the run's
+            history in the first turn, or from a hook. Those of earlier turns can be described.
         truncated: The names under which ops can read content that the frames of the visit truncate.
     """
 
@@ -137,9 +136,9 @@ class TurnContext:
         self._first_results: tuple[str, ...] | None = None
         """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
-        self._hooked: tuple[ContextMutation, ...] = ()
-        """The mutations of hooks for the next turn, if it has a fresh frame."""
+        self.hooked: tuple[ContextMutation, ...] = ()
         self.wants_compaction = False
+        self.needs_images = bool(prepared.images)
         self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
         """The turn whose ops are being executed, its call, and the number of results before it."""
 
@@ -183,12 +182,12 @@ class TurnContext:
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
             if self.prepared.images:
                 message = replace(message, parts=(*message.parts, *self.prepared.images))
-            if not self._hooked and not self.pending:
+            if not self.hooked and not self.pending:
                 return TurnDraft(spec, (spec.system, message))
             base = _NO_MESSAGES.append(normalized(message))
-            if self._hooked and (system := apply_mutations(base, self._hooked).system) is not None:
+            if self.hooked and (system := apply_mutations(base, self.hooked).system) is not None:
                 spec = self._instructed(spec, system)
-            compiled = compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
+            compiled = compile_invocation_turn(spec.invocation, base, (*self.hooked, *self.pending))
             return TurnDraft(spec, tuple(map(frame_message, compiled.llm_messages)))
         if self._first_results is None:
             self._begin(spec, turns_left)
@@ -227,22 +226,29 @@ class TurnContext:
 
         They patch a transcript that grows for good. A turn with a fresh frame is patched alone.
         """
-        name = call + HOOKS
+        key, phase, correction = call + HOOKS, self._phase.name, tuple(apply_mutations(_NO_MESSAGES, self.pending))
         if self.grows(draft.spec):
-            effect = CallHooks(name, self._phase.name, self.messages, self._visit, self.transcript, self.results)
+            effect = CallHooks(key, phase, self.messages, self._visit, self.transcript, self.results, (), correction)
         else:
-            messages = NormalizedMessageList(map(normalized, draft.messages[1:]))
-            effect = CallHooks(name, self._phase.name, messages, None, None, self.results, self.prepared.blobs)
-        self._hooked = ()
+            messages = NormalizedMessageList([normalized(draft.messages[1])])
+            self.needs_images = bool(self.prepared.images)
+            effect = CallHooks(key, phase, messages, None, None, self.results, self.prepared.blobs, correction)
+        effect.needs_images = self.needs_images
         mutated = await effect
+        self.needs_images = mutated.images
+        if mutated.drops_correction:
+            self.pending = ()
         if mutated.visit is None:
-            self._hooked = tuple(mutation_of(record) for record in mutated.mutations)
-        return bool(mutated.mutations)
+            self.hooked = tuple(mutation_of(record) for record in mutated.mutations)
+        return bool(mutated.mutations) or mutated.drops_correction
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
         """Add the input of the visit to the transcript. In a conversation, the input is the user's message."""
         self._first_results = tuple(self._log.results)
-        if self._tape.state.visit.is_continued:
+        state = self._tape.state
+        if self.is_conversation and self._phase.name not in state.conversations:
+            self.needs_images |= bool([part for part in state.started.history if part.images])
+        if state.visit.is_continued:
             return
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1
@@ -254,10 +260,11 @@ class TurnContext:
         self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
-        """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
-        self._executing = None
-        is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
-        if not self.grows(spec) or (is_final and not self.is_conversation):
+        """Add an answer and the results of its ops to the transcript, if it grows; not corrections, nor an abort."""
+        self._executing, verdict = None, answer.verdict
+        is_final = batch is None or (isinstance(verdict, Accepted) and batch.deferral is None)
+        is_reply = self.is_conversation and not (isinstance(verdict, Accepted) and verdict.type == "abort")
+        if not self.grows(spec) or (is_final and not is_reply):
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
@@ -276,10 +283,7 @@ class TurnContext:
         self._extend((message, *more))
 
     def _tool_result(self, call: str, result: str, notes: str = "") -> ContextMutation:
-        """Return the mutation for the result of a call: its content, the images that it names, and notes."""
-        images = image_parts(self._tape.content(result))
-        content = (kinds.Part(blob=result), *images, *([kinds.Part(text=f"\n{notes}")] if notes else []))
-        return MultimodalToolResult(call, content, ()) if images else ToolResult(call, content)
+        return tool_result(call, result, self._tape.content(result), notes)
 
     def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult, call: str) -> None:
         """Remember which answer's ops are executed next, in case the turn is aborted."""
@@ -290,9 +294,10 @@ class TurnContext:
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
             spec, answer, call, first = self._executing
-            results = self._log.results[first:]
-            message = answer_message(spec, answer.reply)
-            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            message, limit = answer_message(spec, answer.reply), self._phase.settings.sizes.result_bytes
+            results = self._log.results_since(first, call, limit, self._tape)
+            named = enumerate(message.tool_calls)
+            done = {at: self._tool_result(one.id, results[at]) for at, one in named if at in results}
             mutations = aborted_batch(message, results, done, aborted.reason, self._interrupted(answer, call))
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
@@ -401,8 +406,9 @@ async def execute_single_llm_phase(
     transcript = context.messages if frame.transcript is not None else None
     is_chat = spec.stays_open and spec.form == "short"
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
-    needs = prepared.needs_images
+    needs = context.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
+    context.hooked = ()
     contract = spec.contract
     if frame.budget is not None and frame.budget.truncated:
         context.truncated.update(one.name for one in frame.budget.truncated)

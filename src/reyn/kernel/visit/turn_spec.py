@@ -9,6 +9,7 @@ import msgspec
 
 from reyn import models
 from reyn.context import InvocationSpec, PromptContract, static_text
+from reyn.context.frame import advised
 from reyn.context.prompt import closing_text, task_text
 from reyn.context.words import describe_fields, one_line
 from reyn.journal import Blob, kinds, ordered
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
 
 
 class TurnSpec:
-    """The static prompt text and the output contract of one turn: its candidates and the ops on offer.
-
-    In a conversation, a reply in plain text says what is impossible, so that its prompt does not say how to abort.
-    """
+    """The static prompt text and the output contract of one turn: its candidates and the ops on offer."""
 
     def __init__(
         self,
@@ -31,15 +29,15 @@ class TurnSpec:
         contract: Contract,
         ops: tuple[OpSpec, ...],
         *,
+        advice: str = "",
         asks_handoff: bool = False,
-        is_conversation: bool = False,
         stays_open: bool = False,
     ) -> None:
         self.frame = frame
         self.contract = contract
         self._ops = ops
+        self._advice = advice
         self._asks_handoff = asks_handoff
-        self._is_conversation = is_conversation
         self.stays_open = stays_open
         self.phase = frame.current_phase
         self.form = contract.form
@@ -54,21 +52,25 @@ class TurnSpec:
         self._instructed: TurnSpec | None = None
 
     def _static_text(self, frame: StableFrame, *, is_plain_text: bool) -> str:
-        tells_abort = not self.stays_open and not (self._is_conversation and is_plain_text)
         return static_text(
-            frame, self.form, asks_handoff=self._asks_handoff, is_plain_text=is_plain_text, allows_abort=tells_abort
+            frame,
+            self.form,
+            asks_handoff=self._asks_handoff,
+            is_plain_text=is_plain_text,
+            allows_abort=not self.stays_open,
         )
 
     def instructed(self, instructions: str) -> TurnSpec:
         """Return the same turn with other instructions, which take the place of the phase's role and instructions."""
+        instructions = advised(instructions, self._advice)
         if self._instructed is None or self._instructed.frame.instructions != instructions:
             frame = msgspec.structs.replace(self.frame, current_phase_role=None, instructions=instructions)
             self._instructed = TurnSpec(
                 frame,
                 self.contract,
                 self._ops,
+                advice=self._advice,
                 asks_handoff=self._asks_handoff,
-                is_conversation=self._is_conversation,
                 stays_open=self.stays_open,
             )
         return self._instructed

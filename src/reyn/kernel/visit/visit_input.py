@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARS = 10_000_000
 _MESSAGE = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+NO_REPLY = "no reply to the last message"
+"""Begins what a conversation shows instead of a reply, after a turn without one."""
 
 
 async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -48,7 +50,7 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
     if not tape.state.started.images:  # nearly always
         return PreparedInput(name, name, blobs, orders=orders, type=named)
     images = _images(entry, tape)
-    return PreparedInput(name, name, blobs, images=images, orders=orders, needs_images=bool(images), type=named)
+    return PreparedInput(name, name, blobs, images=images, orders=orders, type=named)
 
 
 async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -59,7 +61,6 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
     is_reply, images, instructions = _continues(phase, entry), _images(entry, tape), None
-    needs_images = bool(images) and not is_reply
     if is_reply:
         content, images, instructions = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
@@ -85,7 +86,7 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
     named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, needs_images, named, instructions)
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions)
 
 
 def _images(entry: Visit, tape: Tape) -> tuple[kinds.Part, ...]:
@@ -103,8 +104,9 @@ def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...], str | None]:
     """Take the oldest message in the queue; return it as a `user_message`, with its images and instructions."""
     if not tape.state.inbox.queued:
-        excerpt = beginning(plain_text(reply))
-        await ask_person(call_id(f"{entry.step}.{kinds.MESSAGE}", tape), excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
+        ended, wait_id = tape.state.turn_end, call_id(f"{entry.step}.{kinds.MESSAGE}", tape)
+        text, code = (plain_text(reply), "") if ended is None else (f"{NO_REPLY}: {ended.reason}", ended.code)
+        await ask_person(wait_id, beginning(text), _MESSAGE, tape, reason=kinds.MESSAGE, code=code)
     queued = tape.state.inbox.queued[0]
     tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text, queued.message, queued.by, queued.run))
     message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(queued.text).decode()}}

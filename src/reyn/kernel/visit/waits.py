@@ -51,6 +51,7 @@ async def ask_person(
     suggestions: tuple[str, ...] = (),
     expires_at: int | None = None,
     is_deferred: bool = False,
+    code: str = "",
 ) -> Any:
     """Return the JSON value of the reply, or `EXPIRED`; nothing after a wait for the next message, which is queued.
 
@@ -63,8 +64,9 @@ async def ask_person(
         suggestions: Suggested replies.
         expires_at: When the question expires, in microseconds since 1970.
         is_deferred: Whether a person has just postponed this question, so that it is not asked again at once.
+        code: The error code of the turn that ended without a reply before a wait for the next message.
     """
-    wait = kinds.Question(wait_id, reason, message, response_schema, expires_at=expires_at, suggestions=suggestions)
+    wait = kinds.Question(wait_id, reason, message, response_schema, expires_at, None, suggestions, code)
     tape.emit(kinds.WaitOpened(wait))
     return await Ask(wait.id, is_deferred, wait.is_message)
 

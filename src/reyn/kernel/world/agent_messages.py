@@ -255,8 +255,8 @@ def _reply(spec: ChildSpec, state: RunState) -> _Reply:
     if received is not None and spec.ask is not None and received.ask.key == spec.ask.key:
         if received.state == "completed" and received.reply is not None:
             return _Reply("completed", artifact=received.reply)
-        if received.state == "canceled":
-            return _Reply("canceled", f"the turn was aborted: {received.reason}")
+        if received.state in ("canceled", "failed"):
+            return _Reply(received.state, received.reason)
     reason = f"the conversation is {state.status}: {state.reason or 'no reason was recorded'}"
     return _Reply("canceled" if state.status == "cancelled" else "failed", reason)
 

@@ -39,9 +39,9 @@ _MAX_RESULT_CHARS = 8_000
 class TasksAhead:
     """The sub-runs and ops of one run that are performed now, and whose outcomes its visit awaits later.
 
-    Their intents are durable. Outcomes are recorded in the order in which the visit awaits them, so that the order of
-    events does not depend on scheduling. An outcome that was not recorded is lost with the process: a sub-run has it in
-    a journal of its own, an op is performed again or, if it is unsafe, a person is asked.
+    Their intents are durable. The outcomes of ops become durable as they arrive, so that neither a slower op, an abort
+    nor a kill loses them; the visit still takes them in order. A sub-run has a journal of its own, so its outcome is
+    recorded when the visit awaits it.
     """
 
     def __init__(self, children: Children, commits: SharedCommits, flush: Callable[[Tape], Awaitable[None]]) -> None:
@@ -60,10 +60,31 @@ class TasksAhead:
         for call, performing in work.items():
             self.ahead[call] = asyncio.ensure_future(performing)
 
-    async def outcome(self, call: str) -> EventWithBlobs | None:
-        """Return the outcome of an op that was started; `None` if it was abandoned because the run was cancelled."""
-        outcome: EventWithBlobs | None = await self.ahead.pop(call)
+    async def outcome(self, call: str, tape: Tape) -> EventWithBlobs | None:
+        """Return the outcome of an op that was started; `None` if it was abandoned because the run was cancelled.
+
+        Outcomes of the others that arrive before it are made durable meanwhile.
+        """
+        own = self.ahead[call]
+        while not own.done():
+            self._record_arrived(tape)
+            if tape.pending:
+                await self._flush(tape)  # others may arrive meanwhile
+            else:
+                running = [task for task in self.ahead.values() if not task.done()]
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        outcome: EventWithBlobs | None = self.ahead.pop(call).result()
+        if outcome is None:  # the others are abandoned as well, unless they have ended
+            await asyncio.gather(*self.ahead.values(), return_exceptions=True)
+            self._record_arrived(tape)
         return outcome
+
+    def _record_arrived(self, tape: Tape) -> None:
+        """Record the outcomes of ops that have ended. An error is raised where the visit awaits the op."""
+        for call, task in [*self.ahead.items()]:
+            if task.done() and not task.cancelled() and task.exception() is None and task.result() is not None:
+                body, blobs = self.ahead.pop(call).result()
+                tape.record_early(call, body, self._children.services.clock.now(), *blobs)
 
     async def execute(self, effect: ExecuteChild, tape: Tape) -> EventWithBlobs:
         """Execute a sub-run, and meanwhile those that are awaited next."""

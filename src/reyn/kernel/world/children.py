@@ -77,9 +77,9 @@ class Children:
         try:
             return self._messages.plan(effect, tape) if effect.type == "agent" else self._plan_skill(effect, tape)
         except ReynError as error:
-            run, problem = f"{tape.run_id}.{effect.key}", f"{error.code}: {error.message}"
+            run, reason = f"{tape.run_id}.{effect.key}", f"{error.code}: {error.message}"
             text = effect.input if effect.type == "agent" else None
-            return kinds.ChildStarted(effect.key, effect.type, effect.skill, run, problem=problem, text=text), ()
+            return kinds.ChildEnded(effect.key, effect.type, effect.skill, run, "rejected", reason, text=text), ()
 
     def _plan_skill(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
         state, vocabulary = tape.state, self.services.ops.vocabulary
@@ -130,8 +130,6 @@ class Children:
             tokens: The most that it may use; `None` allows all that its parent has left.
         """
         intent = effect.started
-        if intent.problem:
-            return _ended(intent, "rejected", intent.problem), ()
         settings = self.settings_left(tape, tokens)
         if intent.type == "agent":
             return await self._messages.deliver(intent, tape, settings, self.drive)

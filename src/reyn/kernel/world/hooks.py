@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from reyn.context import ContextState, apply_mutations, compile_context, estimate_tokens
-from reyn.context.mutation import ContextMutation, ContextReplace, ContextSummary, ExperienceForget, ExperienceRemember
+from reyn.context.messages import NormalizedMessage, message_of
+from reyn.context.mutation import (
+    ContextMutation,
+    ContextReplace,
+    ContextSummary,
+    ExperienceForget,
+    ExperienceRemember,
+    UserMessage,
+    check_transcript,
+)
 from reyn.context.records import mutation_of, record_mutation
 from reyn.context.render import rendered_message, sent_text
 from reyn.context.transcript import NormalizedMessageList
@@ -20,7 +32,7 @@ from reyn.journal import kinds
 from reyn.kernel.core.effects import HOOKS
 
 if TYPE_CHECKING:
-    from reyn.context.transcript import MemoryEntry
+    from reyn.context.messages import MemoryEntry
     from reyn.journal import Blob
     from reyn.kernel.core.effects import CallHooks, EventWithBlobs
     from reyn.kernel.core.tape import Tape
@@ -28,6 +40,7 @@ if TYPE_CHECKING:
 
 Mutations = Iterable[ContextMutation] | None
 Hook = Callable[["HookTurn"], Mutations | Awaitable[Mutations]]
+Render = Callable[[NormalizedMessage], NormalizedMessage]
 
 
 class HookTurn:
@@ -42,32 +55,35 @@ class HookTurn:
         memory: The entries of the conversation's memory.
     """
 
-    def __init__(self, effect: CallHooks, tape: Tape) -> None:
+    def __init__(self, effect: CallHooks, tape: Tape, state: ContextState, render: Render) -> None:
         self.run_id = tape.run_id
         self.skill = tape.state.started.skill
         self.phase = effect.phase
         self.call = effect.key.removesuffix(HOOKS)
         self.is_conversation = effect.visit == 0
-        selfref = effect.conversation.selfref if effect.conversation is not None else None
+        selfref = state.data_from_selfref
         self.memory: tuple[MemoryEntry, ...] = selfref.experiences if selfref is not None else ()
-        self._effect = effect
-        self._tape = tape
+        self._recorded = state.messages
+        self._render = render
         self._messages: NormalizedMessageList | None = None
+        self._known: dict[int, tuple[NormalizedMessage, NormalizedMessage]] = {}
 
     @property
     def messages(self) -> NormalizedMessageList:
-        """What the model would see, without the system message. Texts are read when this is first used."""
+        """What the model would see, with its images, but without the system message and the limit of the prompt.
+
+        If the last answer was rejected, the last messages are that answer and the correction. Texts are read when this
+        is first used.
+        """
         if self._messages is None:
-            new, results = {blob.hash: blob.content for blob in self._effect.blobs}, self._effect.results
-            sent = self._effect.messages
-
-            def content(name: str) -> bytes:
-                return new[name] if name in new else self._tape.content(name)
-
-            self._messages = NormalizedMessageList(
-                rendered_message(message, content, results=results) for message in sent.tail(sent.length)
-            )
+            pairs = [(self._render(one), one) for one in self._recorded.tail(self._recorded.length)]
+            self._messages = NormalizedMessageList(rendered for rendered, _ in pairs)
+            self._known = {id(pair[0]): pair for pair in pairs}
         return self._messages
+
+    def recorded(self, message: NormalizedMessage) -> NormalizedMessage | None:
+        """Return the recorded message that one of `messages` is rendered from; `None` for any other message."""
+        return self._known[id(message)][1] if id(message) in self._known else None
 
 
 def check_hooks(hooks: object) -> tuple[Hook, ...]:
@@ -91,6 +107,84 @@ def hook_name(hook: object) -> str:
     return str(getattr(hook, "__qualname__", type(hook).__qualname__))
 
 
+class HookPatch:
+    """What the hooks of a turn return, as it is recorded.
+
+    Attributes:
+        records: The mutations of the messages before the correction of a rejected answer.
+        blobs: Their content.
+        drops_correction: Whether they leave out the correction.
+        needs_images: Whether the model sees images that came with the turn or with the mutations.
+    """
+
+    def __init__(self, effect: CallHooks, tape: Tape, scrub: Callable[[str], str]) -> None:
+        self._effect = effect
+        self._tape = tape
+        self._scrub = scrub
+        self._new = {blob.hash: blob.content for blob in effect.blobs}
+        self.records: list[kinds.MutationRecord] = []
+        self.blobs: list[Blob] = []
+        self.drops_correction = False
+        self.needs_images = effect.needs_images
+        self._before = 0, effect.needs_images
+        """The number of records before the current hook, and whether there were images."""
+        selfref = effect.conversation.selfref if effect.conversation is not None else None
+        self._state = ContextState(effect.messages, selfref)
+
+    def content(self, name: str) -> bytes:
+        """Return content that is stored, or that will be stored with the frame or with the mutations."""
+        return self._new[name] if name in self._new else self._tape.content(name)
+
+    @property
+    def mutations(self) -> list[ContextMutation]:
+        """The mutations as a replay applies them."""
+        return [mutation_of(record) for record in self.records]
+
+    @property
+    def turn(self) -> HookTurn:
+        """The turn after the mutations so far, for the next hook."""
+        self._before = len(self.records), self.needs_images
+        state = compile_context(self._state, self.mutations).state
+        shown = () if self.drops_correction else self._effect.correction
+        state = ContextState(state.messages.append(*shown), state.data_from_selfref)
+        results, scrub = self._effect.results, self._scrub
+        render = partial(rendered_message, content=self.content, scrub=scrub, results=results, with_images=True)
+        return HookTurn(self._effect, self._tape, state, render)
+
+    def add(self, mutation: ContextMutation, turn: HookTurn) -> None:
+        """Add a mutation that a hook returned.
+
+        Raises:
+            MutationInvalid: It cannot be recorded.
+            MessageInvalid: A text is not valid Unicode.
+            ImageInvalid: An image has no content.
+        """
+        match mutation:
+            case ContextReplace(messages):
+                if check_transcript(messages) == turn.messages and len(self.records) == self._before[0]:
+                    return  # the messages stay as they are
+                mutation = self._replacement(messages, turn)
+            case ContextSummary(keep=keep) if not self.drops_correction:
+                mutation = replace(mutation, keep=max(0, keep - len(self._effect.correction)))
+            case UserMessage(content, images):
+                self.needs_images = self.needs_images or message_of("user", content, images=images).shows_images
+        blobs: list[Blob] = []
+        self.records.append(record_mutation(mutation, blobs, self._scrub))
+        self.blobs += blobs
+        self._new |= {blob.hash: blob.content for blob in blobs}
+
+    def _replacement(self, messages: NormalizedMessageList, turn: HookTurn) -> ContextReplace:
+        """Return a replacement with the messages of the turn as they are recorded, and without the correction."""
+        listed = [(message, turn.recorded(message)) for message in messages]
+        self.needs_images = any(known is None or self._before[1] for one, known in listed if one.shows_images)
+        recorded = [known or message for message, known in listed]
+        if count := len(self._effect.correction):
+            is_last = [*map(id, recorded[-count:])] == [*map(id, self._effect.correction)]
+            recorded = recorded[:-count] if is_last else recorded
+            self.drops_correction = not is_last
+        return ContextReplace(NormalizedMessageList(recorded))
+
+
 class HookCaller:
     """Calls the hooks of a program: the side effect behind `CallHooks`."""
 
@@ -105,11 +199,11 @@ class HookCaller:
 
     async def perform(self, effect: CallHooks, tape: Tape) -> EventWithBlobs:
         """Call the hooks in order; return the event that records their mutations, or why there are none."""
-        blobs: list[Blob] = []
+        patch = HookPatch(effect, tape, self._roster.scrub)
         try:
-            records = await self._records(effect, HookTurn(effect, tape), blobs)
-            mutations = [mutation_of(record) for record in records]
-            tokens, size = _size_after(effect, mutations, blobs, tape)
+            for hook in self._hooks:
+                await self._call(hook, effect, patch)
+            tokens, size = _size_after(effect, patch)
         except ReynError as error:
             names = ", ".join(f"`{name}`" for name in self.names)
             is_named = isinstance(error, HookFailed)
@@ -118,46 +212,46 @@ class HookCaller:
             )
             return kinds.LlmFailed(effect.key, HookFailed.code, message, self._roster.scrub(error.own_hint)), ()
         body = kinds.ContextMutated(
-            effect.key, effect.phase, self.names, tuple(records), effect.visit, tokens, size, bool(self._hooks)
+            effect.key,
+            effect.phase,
+            self.names,
+            tuple(patch.records),
+            effect.visit,
+            tokens,
+            size,
+            bool(self._hooks),
+            patch.needs_images,
+            patch.drops_correction,
         )
-        return body, tuple(blobs)
+        return body, tuple(patch.blobs)
 
-    async def _records(self, effect: CallHooks, turn: HookTurn, blobs: list[Blob]) -> list[kinds.MutationRecord]:
-        records: list[kinds.MutationRecord] = []
-        for hook in self._hooks:
-            name = hook_name(hook)
+    async def _call(self, hook: Hook, effect: CallHooks, patch: HookPatch) -> None:
+        name, turn = hook_name(hook), patch.turn
+        try:
+            found = hook(turn)
+            returned = await found if inspect.isawaitable(found) else found
+            listed = list(returned or ())
+        except Exception as error:
+            raise HookFailed(f"the hook `{name}` raised {type(error).__name__}: {error}") from error
+        for mutation in listed:
+            if not isinstance(mutation, ContextMutation):
+                raise HookFailed(f"the hook `{name}` returned a {type(mutation).__name__}, which is no mutation")
+            if effect.visit != 0 and isinstance(mutation, ExperienceRemember | ExperienceForget):
+                raise HookFailed(f"the hook `{name}`: phase `{effect.phase}` is not a conversation; it has no memory")
             try:
-                found = hook(turn)
-                returned = await found if inspect.isawaitable(found) else found
-                listed = list(returned or ())
-            except Exception as error:
-                raise HookFailed(f"the hook `{name}` raised {type(error).__name__}: {error}") from error
-            for mutation in listed:
-                if not isinstance(mutation, ContextMutation):
-                    raise HookFailed(f"the hook `{name}` returned a {type(mutation).__name__}, which is no mutation")
-                if effect.visit != 0 and isinstance(mutation, ExperienceRemember | ExperienceForget):
-                    message = f"the hook `{name}`: phase `{effect.phase}` is not a conversation; it has no memory"
-                    raise HookFailed(message)
-                try:
-                    records.append(record_mutation(mutation, blobs, self._roster.scrub))
-                except ReynError as error:
-                    raise HookFailed(f"the hook `{name}`: {error.message}") from error
-        return records
+                patch.add(mutation, turn)
+            except ReynError as error:
+                raise HookFailed(f"the hook `{name}`: {error.message}") from error
 
 
-def _size_after(effect: CallHooks, mutations: list[ContextMutation], blobs: list[Blob], tape: Tape) -> tuple[int, int]:
+def _size_after(effect: CallHooks, patch: HookPatch) -> tuple[int, int]:
     """Check that mutations can be applied; return the tokens and bytes of the transcript after them.
 
     Raises:
         MutationInvalid: One cannot be applied.
         TranscriptInvalid: A tool call would not have exactly one result.
     """
-    new = {blob.hash: blob.content for blob in blobs}
-
-    def content(name: str) -> bytes:
-        return new[name] if name in new else tape.content(name)
-
-    conversation = effect.conversation
+    mutations, conversation = patch.mutations, effect.conversation
     if conversation is None:
         apply_mutations(effect.messages, mutations)
         return 0, 0
@@ -165,7 +259,7 @@ def _size_after(effect: CallHooks, mutations: list[ContextMutation], blobs: list
     compiled = compile_context(ContextState(before.messages, before.selfref), mutations)
     is_whole = replaces(mutations)
     added = compiled.messages.length if is_whole else compiled.messages.length - before.messages.length
-    texts = [sent_text(message, content, effect.results) for message in compiled.messages.tail(added)]
+    texts = [sent_text(message, patch.content, effect.results) for message in compiled.messages.tail(added)]
     tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
     return (tokens, size) if is_whole else (before.tokens + tokens, before.size + size)
 

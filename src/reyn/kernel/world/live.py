@@ -143,7 +143,7 @@ class LiveWorld:
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
         if (ahead := self._tasks.ahead) and not isinstance(effect, ExecuteChild | PlanChild):
             if effect.key in ahead:
-                return await self._tasks.outcome(effect.key)
+                return await self._tasks.outcome(effect.key, tape)
             await self.settle()  # the iteration or the batch that started them has ended
         match effect:
             case CallModel():
@@ -172,7 +172,7 @@ class LiveWorld:
                 return planned
             case PerformOp() if effect.ahead and not tape.state.recovery.unknown_outcomes:
                 self._tasks.start_ops({one.key: self._perform_op(one, tape) for one in (effect, *effect.ahead)})
-                return await self._tasks.outcome(effect.key)
+                return await self._tasks.outcome(effect.key, tape)
             case PerformOp():
                 return await self._perform_op(effect, tape)
             case CheckOutput():
@@ -187,7 +187,7 @@ class LiveWorld:
                 if reached is not None:
                     return reached, ()
                 planned = self.children.plan(effect, tape)
-                if isinstance(planned[0], kinds.ChildStarted) and not planned[0].problem:
+                if isinstance(planned[0], kinds.ChildStarted):
                     self._planned.add(planned[0].run)
                 return planned
             case ExecuteChild() if effect.needs_intent:
@@ -229,8 +229,8 @@ class LiveWorld:
 
     async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
-        if (ahead := self._tasks.ahead) and effect.key in ahead:  # its intent is durable
-            return None if ahead[effect.key].done() else await self.flush(tape)  # what is known before a wait
+        if effect.key in self._tasks.ahead:  # its intent is durable
+            return None
         only_reads = isinstance(effect, PerformOp) and self._only_reads(effect, tape)
         if only_reads and self._reads is not None and self._reads < MAX_TOGETHER:
             self._reads += 1

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from reyn.context.histories import HISTORIES, RenderedMessages
-from reyn.context.render import message_text, normalized, rendered_message, result_images
+from reyn.context.render import message_text, normalized, rendered_message, without_images
 from reyn.errors import CircuitOpen, ImagesUnsupported, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
@@ -75,7 +75,7 @@ class LlmCallRecorder:
         """Return the request of a call."""
         on_delta, spec = self._on_delta, call.spec
         return ModelRequest(
-            messages=self._messages(call, tape),
+            messages=self._messages(call, tape, _current(call.model or tape.state.models.name, tape.state)),
             contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
@@ -138,15 +138,17 @@ class LlmCallRecorder:
             fallback = rest.pop(0)
             message = self._roster.scrub(answer.message)
             await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
+            if self._roster.reads_images(fallback) != self._roster.reads_images(name):
+                request = msgspec.structs.replace(request, messages=self._messages(call, tape, fallback))
             name = fallback
 
-    def _messages(self, call: CallModel, tape: Tape) -> Sequence[Message]:
-        """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
-        scrub = self._roster.scrub
-        images = call.needs_images or self._roster.reads_images(
-            _current(call.model or tape.state.models.name, tape.state)
-        )
-        if call.transcript is None and (call.needs_images or call.spec.form == "tools"):
+    def _messages(self, call: CallModel, tape: Tape, name: str) -> Sequence[Message]:
+        """Return the messages of a request to a model. One that reads no images gets their description.
+
+        Of a transcript, only messages that are new since the last call are read.
+        """
+        scrub, images = self._roster.scrub, self._roster.reads_images(name)
+        if call.transcript is None and (images or call.spec.form == "tools"):
             return tuple(
                 rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
                 for message in call.messages
@@ -156,11 +158,7 @@ class LlmCallRecorder:
                 [
                     self._static_message(m, tape)
                     if m.role == "system"
-                    else Message(
-                        m.role,
-                        scrub(message_text(m, tape.content, call.results)),
-                        result_images(m, tape.content, call.results) if images else (),
-                    )
+                    else Message(m.role, scrub(message_text(m, tape.content, call.results)))
                     for m in call.messages
                 ]
             )
@@ -172,7 +170,7 @@ class LlmCallRecorder:
             (tape.run_id, images, self._roster.known_secrets),  # with the secrets that are known now
             transcript,
             lambda message: rendered_message(message, tape.content, scrub, call.results, with_images=images),
-            lambda: (known := HISTORIES.known_part(transcript), known),  # its messages have their texts
+            lambda: (known := HISTORIES.known_part(transcript), known if images else without_images(known)),
         )
         return rendered.with_system(system).append(*rest)
 
@@ -252,7 +250,7 @@ class LlmCallRecorder:
     def _open(self, name: str, request: ModelRequest) -> Model | ModelError:
         """Return the model of a name, or why it cannot answer a request."""
         if request.needs_images and not self._roster.reads_images(name):
-            return ImagesUnsupported(f"the input has images, and model `{name}` is not configured to read images")
+            return ImagesUnsupported(f"the prompt has images, and model `{name}` is not configured to read images")
         try:
             return self._roster.open(name)
         except ModelError as error:

@@ -45,6 +45,9 @@ class McpTool:
     def target(self, call: Call) -> str:
         return f"{self._name}/{self._tool.name}"
 
+    def version(self, call: Call, env: Env) -> str:
+        return self._tool.digest
+
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return Plan()
 

@@ -1,0 +1,206 @@
+"""Messages of a transcript: normalized messages with typed metadata, and their checks.
+
+`normalized_message` also reads a `Message`, or a dict in the format of chat completion APIs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from reyn.errors import MessageInvalid
+from reyn.journal.kinds import Part
+from reyn.models import Image, Message, Role, ToolCall
+
+ROLES: tuple[str, ...] = get_args(Role)
+Content = str | tuple[Part, ...]
+"""The content of a message: its text, or references to stored content that are rendered when a model is called."""
+RESULTS_HEADING = "# Results\n"
+"""The first part of a message with op results."""
+RESULTS_PARTS = (Part(text=RESULTS_HEADING),)
+
+
+class MemoryEntry(msgspec.Struct, frozen=True):
+    """One text in the memory of a conversation. Its id is never reused."""
+
+    id: str
+    text: str
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The memory of a conversation, as typed metadata of the system message. It is never parsed from text.
+
+    Attributes:
+        entries: The entries, the oldest first.
+        next_id: The number of the next entry. Ids are never reused.
+    """
+
+    entries: tuple[MemoryEntry, ...] = ()
+    next_id: int = 1
+
+
+class NormalizedMessage(Message, frozen=True, omit_defaults=True):
+    """A message of a transcript, with typed metadata.
+
+    Attributes:
+        parts: References to stored content, instead of `text`.
+        is_summary: Whether the message is a summary that replaces older messages.
+        status: `truncated` for an aborted answer, `cancelled` for a tool call without a result,
+            `unknown` for a call that was interrupted and may have taken effect.
+        reason: Why the answer or the call was aborted.
+        marker: The memory of the conversation; only on a system message.
+        base: The prompt that a compiled system message began with, before advice about tools and the memory.
+        is_results: Whether a message with a text has the results of ops, which Reyn says on the user's behalf.
+    """
+
+    parts: tuple[Part, ...] = ()
+    is_summary: bool = False
+    status: Literal["", "truncated", "cancelled", "unknown"] = ""
+    reason: str = ""
+    marker: Memory | None = None
+    base: Content | None = None
+    is_results: bool = False
+
+    @property
+    def content(self) -> Content:
+        """The text, or the references to it."""
+        return self.parts or self.text
+
+    @property
+    def is_said(self) -> bool:
+        """Whether a user says it: not a summary, and not op results."""
+        is_results = self.is_results or self.parts[:1] == RESULTS_PARTS
+        return self.role == "user" and not self.is_summary and not is_results
+
+    @property
+    def shows_images(self) -> bool:
+        """Whether it has images other than those in results of ops, whose text says what they are."""
+        has_images = bool(self.images) or any(part.image is not None for part in self.parts)
+        return has_images and (self.is_said or self.role != "user") and self.role != "tool"
+
+
+def message_of(role: Role, content: Content, **fields: Any) -> NormalizedMessage:
+    """Return a message with a text or with references to its content. Lists are copied.
+
+    Raises:
+        MessageInvalid: The content, an image or a tool call is of another type.
+    """
+    if "images" in fields:
+        fields["images"] = _images_of(fields["images"]) if fields["images"] else ()
+    if "tool_calls" in fields:
+        fields["tool_calls"] = _calls_of(fields["tool_calls"]) if fields["tool_calls"] else ()
+    if isinstance(content, str):
+        return NormalizedMessage(role, content, **fields)
+    unchecked: Any = content
+    parts = tuple(unchecked) if isinstance(unchecked, tuple | list) else (unchecked,)
+    for part in parts:
+        if part.__class__ is not Part:
+            raise MessageInvalid(f"a message has content that is neither text nor a `Part`: {part!r:.200}")
+    return NormalizedMessage(role, "", parts=parts, **fields)
+
+
+def check_message(message: NormalizedMessage, number: int = 0) -> None:
+    """Check that a message can be recorded and sent. The time depends on its length.
+
+    Raises:
+        MessageInvalid: It cannot.
+    """
+    if message.role not in ROLES:
+        raise MessageInvalid(f"message {number} has the role {message.role!r}; use one of {', '.join(ROLES)}")
+    if not (message.text.isascii() and message.reason.isascii() and message.tool_call_id.isascii()):
+        for text in (message.text, message.reason, message.tool_call_id):
+            _check_text(text, number)
+    for call in message.tool_calls:
+        _check_text(call.id + call.name, number)
+        _check_text(call.arguments, number)
+
+
+def _check_text(text: str, number: int) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise MessageInvalid(
+                f"message {number} has a lone surrogate at character {error.start}, which is not valid Unicode"
+            ) from None
+
+
+def normalized_message(message: Any, number: int = 0) -> NormalizedMessage:
+    """Return a message of a transcript: a `Message`, or a dict in the format of chat completion APIs.
+
+    Raises:
+        MessageInvalid: It is neither, or is malformed.
+    """
+    match message:
+        case NormalizedMessage():
+            return message
+        case Message(role, str(text), images, calls, call_id):
+            return NormalizedMessage(role, text, _images_of(images), _calls_of(calls), call_id)
+        case dict():
+            return _from_dict(message, number)
+    raise MessageInvalid(f"message {number} is a {type(message).__name__}; pass a `Message` with a text, or a dict")
+
+
+def _from_dict(message: dict[str, Any], number: int) -> NormalizedMessage:
+    unknown = message.keys() - {"role", "content", "tool_calls", "tool_call_id", "name"}
+    if unknown:
+        raise MessageInvalid(f"message {number} has the unknown key {min(unknown, key=str)!r}")
+    role = message.get("role")
+    if role not in ROLES:
+        raise MessageInvalid(f"message {number} has the role {role!r}; use one of {', '.join(ROLES)}")
+    text, images = _content_of(message.get("content"), number)
+    calls = _calls_of(message.get("tool_calls") or (), number)
+    call_id = message.get("tool_call_id") or ""
+    if not isinstance(call_id, str):
+        raise MessageInvalid(f"message {number}: `tool_call_id` is {call_id!r:.100}, not text")
+    return NormalizedMessage(role, text, images, calls, call_id)
+
+
+def _content_of(content: Any, number: int) -> tuple[str, tuple[Image, ...]]:
+    """Return text and images of `content`: text, nothing, or a list of typed parts."""
+    if content is None or isinstance(content, str):
+        return content or "", ()
+    texts: list[str] = []
+    images: list[Image] = []
+    for part in content if isinstance(content, list) else (content,):
+        match part:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "image_url", "image_url": {"url": str(url)}}:
+                images.append(image_of_url(url))
+            case _:
+                raise MessageInvalid(f"message {number} has content that is neither text nor an image: {part!r:.200}")
+    return "\n".join(texts), tuple(images)
+
+
+def image_of_url(url: str) -> Image:
+    """Return the image at a URL; a `data:` URL holds the image itself."""
+    head, comma, data = url.partition(",")
+    if head.startswith("data:") and comma and head.endswith(";base64"):
+        return Image(media_type=head[5:-7], data=data)
+    return Image(url=url)
+
+
+def _images_of(images: Any) -> tuple[Image, ...]:
+    """Return a copy of the images of a message."""
+    copied = tuple(images) if isinstance(images, list | tuple) else (images,)
+    for image in copied:
+        if not isinstance(image, Image):
+            raise MessageInvalid(f"a message has an image that is no `Image`: {image!r:.200}")
+    return copied
+
+
+def _calls_of(calls: Any, number: int = 0) -> tuple[ToolCall, ...]:
+    if not isinstance(calls, list | tuple):
+        raise MessageInvalid(f"message {number}: `tool_calls` is {calls!r:.100}, not a list")
+    return tuple([_call_of(call, number) for call in calls])
+
+
+def _call_of(call: Any, number: int) -> ToolCall:
+    match call:
+        case ToolCall():
+            return call
+        case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}}:
+            return ToolCall(call_id, name, arguments)
+    raise MessageInvalid(f"message {number} has a malformed tool call: {call!r:.200}")
