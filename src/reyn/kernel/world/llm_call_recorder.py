@@ -23,7 +23,7 @@ from reyn.errors import CircuitOpen, ImagesUnsupported, ModelBroken, ModelError,
 from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
 from reyn.kernel.world.redacting_stream import RedactingStream
-from reyn.models import ChatTurn, Message, ModelAnswer, ModelRequest
+from reyn.models import Message, ModelAnswer, ModelRequest, Turn
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
 
@@ -185,10 +185,10 @@ class LlmCallRecorder:
             found = self._static[key] = Message(message.role, text)
         return found
 
-    def _turn(self, turn: ChatTurn) -> ChatTurn:
+    def _turn(self, turn: Turn) -> Turn:
         if not self._roster.known_secrets:
             return turn
-        return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(turn)), ChatTurn)
+        return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(turn)), Turn)
 
     async def _try(
         self,
