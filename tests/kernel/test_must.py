@@ -11,7 +11,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.errors import ForkImpossible
 from reyn.journal import MemoryJournal
-from reyn.models.two_step import act_contract, choice_prompt
+from reyn.models.acting import act_contract, act_prompt
 from reyn.testing import ScriptedModel
 from tests.kernel.support import Project
 from tests.kernel.test_native_tools import NativeModel, calls
@@ -296,8 +296,11 @@ def test_a_small_model_fills_in_arguments_only(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), trust=True) as rt:
         assert rt.run("post", {"text": "in"}).ok
     request = model.requests[0]
-    assert choice_prompt(request) is None
-    [branch] = act_contract(request)["anyOf"]
+    prompt = act_prompt(request)
+    assert prompt is not None
+    assert not prompt.replies, "it cannot decide instead"
+    [only] = prompt.acts
+    [branch] = act_contract(request, only)["anyOf"]
     ops = branch["properties"]["ops"]
     assert (ops["minItems"], ops["maxItems"]) == (1, 1)
     [call] = ops["items"]["anyOf"]
