@@ -10,7 +10,6 @@ import pytest
 from bench.routing.__main__ import report
 from bench.routing.measure import AGENT, SETS, Item, Score, items_of, make_project, request_of, turns
 from reyn import SyncRuntime
-from reyn.models.two_step import choice_prompt
 from tests.chat.support import reply, run_skill
 
 
@@ -25,9 +24,10 @@ def test_no_message_and_no_skill_is_in_both_sets(tmp_path: Path):
 @pytest.mark.parametrize("item_set", SETS)
 def test_the_agent_is_offered_the_six_skills_of_a_set(tmp_path: Path, item_set):
     make_project(tmp_path, item_set)
-    prompt = choice_prompt(request_of(tmp_path, "Hello"))
-    assert prompt is not None
-    assert {op.offered.name for op in prompt.ops} == {item.skill for item in items_of(item_set)} - {None}
+    turn = request_of(tmp_path, "Hello").turn
+    assert turn is not None
+    offered = {act.fixed["skill"] for act in turn.acts if "skill" in act.fixed}
+    assert offered == {item.skill for item in items_of(item_set)} - {None}
     with SyncRuntime.open(tmp_path, model="light") as rt:
         assert rt.chat(AGENT).agent.name == AGENT
 

@@ -217,8 +217,8 @@ def right_answers(task: Task, item: Item) -> Iterator[dict[str, Any]]:
 def _answer(exit_: str, kind: str, data: dict[str, Any]) -> dict[str, Any]:
     """Return a decision in the full form."""
     is_finish = exit_ == "end"
-    control = {"type": "finish" if is_finish else "transition", "decision": "finish" if is_finish else "continue"}
-    control |= {"next_phase": None if is_finish else exit_}
+    control_type, decision = ("finish", "finish") if is_finish else ("transition", "continue")
+    control: dict[str, Any] = {"type": control_type, "decision": decision, "next_phase": None if is_finish else exit_}
     return {
         "control": control | {"confidence": 1, "reason": {"summary": "As expected."}},
         "artifact": {"type": kind, "data": data},

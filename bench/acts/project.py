@@ -114,7 +114,7 @@ def _write_skill(
     phase = {"type": "phase", "name": "work", "input": "request", "model_class": f"fixed_{name}"}
     (folder / "phases" / "work.md").write_text(f"---\n{json.dumps(phase)}\n---\n{instructions}\n")
     for artifact, names in (("request", fields), ("result", result)):
-        schema = _closed(dict.fromkeys(names, {"type": "string"}))
+        schema = _closed({name: {"type": "string"} for name in names})
         (folder / "artifacts" / f"{artifact}.yaml").write_text(json.dumps(schema))
     return folder
 

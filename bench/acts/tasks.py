@@ -1,8 +1,9 @@
 """The tasks: 20 skills and agents with 12 inputs each, and what a right run does with each of them.
 
-A file of `tasks/<half>/` describes a skill with one phase, or an agent: the task, the ops that it allows, its exits, and
-what tools, sub-skills and users answer. An item has an `input`, the `acts` that it needs (none for half of the items),
-the `exit` and `fields` of the decision. An expected value is a text or number, `{contains: [...]}`, or a list of these.
+A file of `tasks/<half>/` describes a skill with one phase, or an agent: the task, the ops that it allows, its exits,
+and what tools, sub-skills and users answer. An item has an `input`, the `acts` that it needs (none for half of the
+items), the `exit` and `fields` of the decision. An expected value is a text or number, `{contains: [...]}`, or a list
+of these.
 
 Prompts are tuned on the half `tuning` alone; `held` gives the figures. The halves have no skill in common.
 """

@@ -14,7 +14,6 @@ from reyn import SyncRuntime
 from reyn.errors import ChatStopped, ModelBroken
 from reyn.journal import MemoryJournal
 from reyn.models import ModelAnswer, ModelRequest
-from reyn.models.two_step import choice_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,13 +152,10 @@ def choices(root: Path, model: LocalModel, items: list[Item]) -> Iterator[tuple[
     """Ask a local model for the choice alone, which is the first step of its turn."""
     for item in items:
         request = request_of(root, item.message)
-        prompt = choice_prompt(request)
-        assert prompt is not None
         cpu = time.process_time()
-        choice = asyncio.run(model.choose(request))
+        choice = asyncio.run(model.choose_act(request))
         cpu = time.process_time() - cpu
-        op = prompt.op(choice.label)
-        skill = op.offered.name if op else None
+        skill = choice.act.fixed["skill"] if choice.act else None
         usage = choice.usage
         tokens = (usage.input_tokens, usage.output_tokens)
         yield item, Score(skill, skill == item.skill, prompt_tokens=tokens[0], output_tokens=tokens[1], cpu=cpu)

@@ -46,6 +46,23 @@ def test_a_failed_conversation_is_reported_and_the_next_message_opens_another(tm
     run(talk())
 
 
+def test_a_turn_without_a_usable_answer_is_reported_as_failed_and_its_conversation_goes_on(tmp_path: Path):
+    agents(tmp_path, editor="agents: [designer]", designer="")
+    model = Agent(poster=ask_agent("designer", "mumble"), again=ask_agent("designer", "hello"), mumble={"nothing": 1})
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
+            answer = (await chat.say("make a poster")).text
+            assert '"state":"failed"' in answer
+            assert "answers rejected" in answer
+            assert "aborted" not in answer
+            assert '"state":"completed"' in (await chat.say("again")).text
+            first, second = links(rt, chat.run_id)
+            assert (first.state, first.conversation) == ("failed", second.conversation)
+
+    run(talk())
+
+
 def test_a_conversation_that_reached_its_limit_is_reported(tmp_path: Path):
     agents(tmp_path, editor="agents: [designer]", designer="budget: {tokens: 1}")
     model = Counting(poster=ask_agent("designer", "hello"))

@@ -10,9 +10,9 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.models import ModelAnswer
+from reyn.models.acting import act_contract, act_messages, act_prompt, without_acts
 from reyn.models.decoding import decoding_schema
 from reyn.models.narrowing import DecodingLimits
-from reyn.models.two_step import choice_prompt, decided_contract
 from tests.chat.support import Agent, reply, run_skill, skills, start_skill
 from tests.chat.test_conversations import agent
 from tests.support import act, finish
@@ -201,16 +201,20 @@ def test_a_model_that_chooses_first_chooses_between_a_reply_and_each_skill(tmp_p
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat("designer") as chat:
         chat.say("hello")
         assert rt.runs.replay(chat.run_id).status == "waiting"
-    prompt = choice_prompt(asked.requests[0])
-    assert [op.label for op in prompt.ops] == ["run_skill:converse", "poster"]
-    assert [op.offered.name for op in prompt.ops] == ["converse", "poster"]
-    assert prompt.topic_texts == ("run_skill:converse: Make a converse", "poster: Make a poster")
-    assert len(prompt.replies) == 1
+    [request] = asked.requests
+    prompt = act_prompt(request)
+    assert [act.label for act in prompt.acts if "skill" in act.fixed] == ["run_skill converse", "run_skill poster"]
+    assert [act.label for act in prompt.acts if "skill" not in act.fixed] == ["file", "remember", "forget", "recall"]
+    assert [form.label for form in prompt.within(prompt.acts[2]).acts][:2] == ["file read", "file write"]
+    assert prompt.texts[:2] == ("converse: Make a converse", "poster: Make a poster")
+    assert prompt.replies == ("a greeting", "a general question", "how are you?", "who are you?")
     assert prompt.text == "hello"
-    reply_prompt, act_prompt = (prompt.answer_messages(asked.requests[0], op) for op in (None, prompt.ops[1]))
-    assert "run_skill" not in reply_prompt[0].text
-    assert reply_prompt[1:] == asked.requests[0].messages[1:]
-    assert [message.text for message in act_prompt] == [prompt.ops[1].prompt, "hello"]
+    decision = without_acts(request)
+    assert "run_skill" not in decision.messages[0].text
+    assert decision.messages[1:] == request.messages[1:]
+    system, said = act_messages(request, prompt, prompt.acts[1])
+    assert system.text.startswith("Make a poster.\n\nTake the input of poster from the message.\ninput: text (text")
+    assert said.text == "hello"
 
 
 def test_a_model_that_chooses_first_replies_after_an_op(tmp_path: Path):
@@ -228,9 +232,9 @@ def test_a_model_that_chooses_first_replies_after_an_op(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         assert chat.say("make a poster").text == "Hi"
         assert rt.runs.replay(chat.run_id).status == "waiting"
-    first, second = (choice_prompt(request) for request in asked.requests)
-    assert first.ops
-    assert (second.ops, second.examples) == ((), ())
+    first, second = (act_prompt(request) for request in asked.requests)
+    assert first is not None
+    assert second is None
 
 
 def test_a_model_chooses_among_the_skills_that_match_the_message_best(tmp_path: Path):
@@ -238,9 +242,9 @@ def test_a_model_chooses_among_the_skills_that_match_the_message_best(tmp_path: 
     asked = Short(poster=SHORT_REPLY)
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         chat.say("make a poster")
-    labels = [op.label for op in choice_prompt(asked.requests[0]).ops]
-    assert "poster" in labels
-    assert len(labels) == 12
+    names = [act.fixed["skill"] for act in act_prompt(asked.requests[0]).acts if "skill" in act.fixed]
+    assert "poster" in names
+    assert len(names) == 12
 
 
 def test_a_choice_that_stands_for_an_op_allows_this_op_alone(tmp_path: Path):
@@ -249,8 +253,8 @@ def test_a_choice_that_stands_for_an_op_allows_this_op_alone(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         chat.say("hello")
     request = asked.requests[0]
-    op = next(op for op in choice_prompt(request).ops if op.offered.name == "flyer")
-    schema = decoding_schema(decided_contract(request, op.label, op), DecodingLimits(is_small=True))
+    flyer = next(act for act in act_prompt(request).acts if act.fixed.get("skill") == "flyer")
+    schema = decoding_schema(act_contract(request, flyer), DecodingLimits(is_small=True))
     [branch] = schema["anyOf"]
     ops = branch["properties"]["ops"]
     assert (ops["minItems"], ops["maxItems"]) == (1, 1)
@@ -264,6 +268,6 @@ def test_a_conversation_that_was_asked_in_one_form_continues_in_another(tmp_path
     asked = Short(hello=SHORT_REPLY)
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat(run_id="c") as chat:
         chat.say("hello")
-        assert {op.offered.kind for op in choice_prompt(asked.requests[0]).ops} == {"run_skill"}
+        assert "run_skill" in {act.fixed["kind"] for act in act_prompt(asked.requests[0]).acts}
     with SyncRuntime.open(tmp_path, model=Agent()) as rt, rt.chat(run_id="c") as chat:
         assert chat.say("hello").text == "You said: hello"

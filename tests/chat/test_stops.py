@@ -105,6 +105,21 @@ def test_a_conversation_that_another_process_executes_is_not_opened(tmp_path: Pa
     run(talk())
 
 
+def test_a_message_to_a_conversation_that_is_executed_elsewhere_is_refused_before_it_is_sent(tmp_path: Path):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt, rt.chat() as chat:
+            await chat.say("one")
+            async with OSRuntime.open(tmp_path, model=Agent()) as other:
+                for runtime in (rt, other):
+                    with pytest.raises(RunBusy):
+                        await runtime.chat(run_id=chat.run_id).say("two")
+            assert (await chat.say("three")).text == "You said: three"
+            said = [message.text for message in rt.runs.transcript(chat.run_id) if message.role == "user"]
+            assert said == ["one", "three"]
+
+    run(talk())
+
+
 def test_messages_that_another_process_took_meanwhile_do_not_confuse_this_one(tmp_path: Path):
     def refuse(request):
         raise ConnectionError("no connection")

@@ -25,7 +25,6 @@ from reyn.errors import (
     InputInvalid,
     MessageInvalid,
     ModelUnavailable,
-    RunBusy,
     TranscriptInvalid,
 )
 from reyn.functions import (
@@ -531,9 +530,7 @@ def test_a_key_that_is_no_text_is_rejected(tmp_path: Path, key: Any):
         World(tmp_path).agent.options(key=key)
 
 
-def test_a_message_during_a_turn_is_refused_and_does_not_abort_it(tmp_path: Path):
-    """In the same process as in another one: the claim on the run decides."""
-
+def test_a_message_during_a_turn_waits_for_its_end(tmp_path: Path):
     async def scenario() -> None:
         inside, go_on = asyncio.Event(), asyncio.Event()
 
@@ -544,7 +541,7 @@ def test_a_message_during_a_turn_is_refused_and_does_not_abort_it(tmp_path: Path
             await go_on.wait()
             return "done"
 
-        world = World(tmp_path, calls(("wait", "{}")), "It is done.", "You are welcome.", toolkit=[wait])
+        world = World(tmp_path, calls(("wait", "{}")), "It is done.", "I am.", toolkit=[wait])
         agent = world.agent.options(key="a")
 
         async def first() -> ChatReply:
@@ -552,12 +549,12 @@ def test_a_message_during_a_turn_is_refused_and_does_not_abort_it(tmp_path: Path
 
         turn = asyncio.create_task(first())
         await asyncio.wait([turn, asyncio.create_task(inside.wait())], return_when=asyncio.FIRST_COMPLETED)
-        with pytest.raises(RunBusy):
-            await agent("Are you there?")
+        later = asyncio.ensure_future(agent("Are you there?")._reply())
+        await asyncio.sleep(0)
         go_on.set()
         reply = await turn
         assert (reply.status, reply.text) == ("replied", "It is done.")
-        assert (await agent("Thanks.")).text == "You are welcome."
+        assert (await later).text == "I am."
         await world.check()
 
     asyncio.run(scenario())

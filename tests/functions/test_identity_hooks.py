@@ -33,7 +33,7 @@ from reyn.context import (
 from reyn.context.compile import compile_source
 from reyn.context.transcript import normalize
 from reyn.errors import MessageInvalid, MutationInvalid
-from reyn.functions import HookTurn, tool
+from reyn.functions import HookTurn, Image, tool
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Part
 from reyn.models import Message
@@ -148,6 +148,53 @@ def test_a_hook_that_replaces_messages_by_themselves_changes_no_request(
     assert [json.loads(one) for one in found] == [json.loads(one) for one in expected]
     assert found == expected
     assert changed == history
+
+
+def act_in(form: str, **op: Any) -> Any:
+    """An answer that calls an op."""
+    kind = op.pop("kind")
+    if form == "tools":
+        return calls((kind, json.dumps(op)))
+    ops = [{"kind": kind, **op}]
+    return json.dumps({"reason": "x", "ops": ops} if form == "short" else {"control_ir": ops})
+
+
+def result_in(form: str, data: Any) -> str:
+    """An answer with the result of a function."""
+    return (
+        reply_in("full" if form == "full" else "short", "")
+        .replace('"reply"', '"result"')
+        .replace('{"text": ""}', json.dumps(data))
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("hooks", IDENTITIES[1:3])
+@pytest.mark.parametrize("max_tokens", [None, 500])
+def test_requests_of_a_function_stay_as_they_are_as_well(tmp_path: Path, form: str, hooks: Any, max_tokens: int | None):
+    def requests(hooks: Any) -> list[bytes]:
+        acts = [act_in(form, kind="plus", a=1, b=2), act_in(form, kind="draw", number=2)]
+        model = Chatty(REJECTED[form], acts[0], acts[1], REJECTED[form], result_in(form, {"value": 3}))
+        model.answer_form, model.reads_images, model.takes_time = form, True, False
+        root = tmp_path / str(bool(hooks))
+        root.mkdir()
+        (root / "reyn.yaml").write_text(
+            json.dumps({"context": {"max_prompt_tokens": max_tokens}} if max_tokens else {})
+        )
+        with SyncRuntime.open(root, model=model, journal=MemoryJournal(), trust=True) as rt:
+
+            @llm_function(runtime=rt, toolkit=[plus, draw], hooks=hooks, include_must_principles=True, max_retries=3)
+            def look(photo: Image, question: str) -> int:
+                """Look at the photo."""
+
+            assert look(PICTURE, "How many? " * 90) == 3
+            [row] = rt.runs.all()
+            assert rt.runs.replay(row.run_id).events == rt.runs.verify(row.run_id).events
+        return [shown(request) for request in model.requests]
+
+    expected = requests(())
+    assert len(expected) == 5
+    assert requests(hooks) == expected
 
 
 # -- what hooks see ------------------------------------------------------------------------------------

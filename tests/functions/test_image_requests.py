@@ -122,6 +122,8 @@ def test_a_model_that_reads_no_images_is_not_asked_about_new_ones(tmp_path: Path
         studio.refused()
         assert not studio.model.requests
         assert found.value.hint == ImagesUnsupported.hint
+        assert found.value.action is not None
+        assert found.value.action.model  # the same model would stop again
         with pytest.raises(ChatStopped, match="not configured to read images"):
             await studio.agent.options(run_id=found.value.run_id).resume()
         studio.refused()

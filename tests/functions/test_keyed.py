@@ -203,7 +203,7 @@ OTHER_CALLS: dict[str, tuple[Any, Any]] = {
     "no history": ({"history": []}, "history"),
     "another text in the history": ({"history": [HISTORY[0], {"role": "assistant", "content": "three"}]}, "history"),
     "a longer history": ({"history": [*HISTORY, {"role": "user", "content": "one"}]}, "history"),
-    "an image in the message": ({"images": True}, "history"),
+    "an image in the message": ({"images": True}, "input"),
     "a system message": ({"history": [*SYSTEM, *HISTORY]}, "instructions"),
     "another value of the template": ({"params": {"tone": "dry"}}, "instructions"),
 }

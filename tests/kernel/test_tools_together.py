@@ -178,6 +178,29 @@ def test_intents_are_recorded_in_call_order_and_outcomes_as_they_arrive(root: Pa
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("commit", range(4))
+def test_outcomes_that_arrive_during_a_commit_do_not_wait_for_a_slower_call(root: Path, commit: int):
+    """A commit lets the tools go on `commit` times."""
+    others = ["mark", "look", "post"] * 5
+
+    async def run() -> None:
+        desk = Desk(root, [batch(["look", *others], [200, *range(1, len(others) + 1)]), "done"])
+        append = desk.rt.services.commits.append
+
+        async def slow_append(*batch: Any) -> int:
+            for _ in range(commit):
+                await asyncio.sleep(0)
+            return await append(*batch)
+
+        desk.rt.services.commits.append = slow_append
+        assert (await desk.run()).ok
+        ended = [line for line in desk.order() if line.startswith("completed")]
+        assert ended == [*(f"completed {number}" for number in range(2, len(others) + 2)), "completed 1"]
+        await desk.check()
+
+    asyncio.run(run())
+
+
 def beginning(source: MemoryJournal, events: list[Event], count: int) -> MemoryJournal:
     """A journal with the first events of a run, as a kill after them leaves it."""
     journal = MemoryJournal()

@@ -16,7 +16,7 @@ import pytest
 from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
-from reyn.models import Candidate, ChatTurn, Message, ModelRequest, local
+from reyn.models import Candidate, Message, ModelRequest, OfferedAct, PerformedAct, Turn, local
 from reyn.models.local import LocalModel
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE
 
@@ -49,7 +49,7 @@ def load(model: LocalModel, monkeypatch: pytest.MonkeyPatch, *chunks: Any) -> En
     engine = Engine(*chunks)
     loaded = local.Engine.__new__(local.Engine)
     loaded._server, loaded._static_text = engine, "be brief"
-    loaded._can_begin_answers, loaded.parameters, loaded._topics = True, 500_000_000, {}
+    loaded.can_begin_answers, loaded.parameters, loaded._topics = True, 500_000_000, {}
     loaded._cache = SimpleNamespace(find=lambda text: None, store=lambda text, write: None)
     monkeypatch.setattr(local, "_engine", lambda path, settings: loaded)
     return engine
@@ -174,8 +174,8 @@ TWO_STEP = msgspec.structs.replace(
 
 
 CHOSEN = answer(piece("go", end=0.1, go=0.4, rest=1e-5), piece('"}'), usage=(30, 2, 20))
-DECIDED = '{"reason": "This is about r.", "choice": "go", "data": {}}'
-CONTINUED = answer(piece(' r.", "choice": "go", '), piece('"data": {}}'), usage=(50, 12, 40))
+DECIDED = '{"reason": "", "choice": "go", "data": {}}'
+CONTINUED = answer(piece(" {}}"), usage=(50, 12, 40))
 WRITTEN = answer(piece(DECIDED), usage=(50, 12, 40))
 
 
@@ -197,29 +197,15 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     ]
     assert choosing["grammar"] == 'root ::= ("end" | "go") "\\"}"'
     assert (choosing["temperature"], choosing["max_tokens"]) == (0, 1)
-    assert '"go"' in writing["grammar"]
-    assert '"end"' not in writing["grammar"]
     assert [message["content"] for message in writing["messages"]] == [
         REQUEST.messages[0].text,
         "hello",
-        '{"reason": "This is about',
+        '{"reason": "", "choice": "go", "data":',  # the measured beginning of a reason is no part of it
     ]
     assert reply.text == DECIDED
     assert "".join(streamed) == DECIDED
     assert reply.choice_probability == pytest.approx(0.8, abs=1e-3)
     assert reply.usage == Usage(100, 17, 74)  # the prompt of the answer is that of the input's topic, and counts once
-
-
-def test_topics_have_a_prompt_of_their_own_in_a_conversation(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
-    engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
-    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, turn=ChatTurn("hello", "be brief"))))
-    _, *naming, _ = engine.requests
-    assert [[message["content"] for message in request["messages"]] for request in naming] == [
-        ["be brief\n\nFirst say in one word what the message is about.", text, 'One word: "']
-        for text in (*TOPIC_TEXTS, "hello")
-    ]
-    assert reply.usage == Usage(110, 17, 84)
 
 
 @pytest.mark.parametrize("text", ["hello", "<|" * 500, "a long input " * 100])
@@ -266,13 +252,13 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     settings = ModelSettings("local:m.gguf", two_step=two_step)
     model = LocalModel.locate("far", "m.gguf", settings, tmp_path)
-    engine = load(model, monkeypatch, *([CHOSEN, *TOPICS] if calls == 2 else []), CONTINUED)
+    engine = load(model, monkeypatch, *([CHOSEN, *TOPICS, CONTINUED] if calls == 2 else [WRITTEN]))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     local._engine(model.path, settings).parameters = parameters
     reply = asyncio.run(model.complete(TWO_STEP))
     assert reply.text == DECIDED
     assert len(engine.requests) == (5 if calls == 2 else 1)
-    assert engine.requests[-1]["messages"][-1]["content"] == '{"reason": "This is about'
+    assert [sent["messages"][-1]["role"] for sent in engine.requests[-1:]] == ["assistant" if calls == 2 else "user"]
 
 
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_step: Any, *chunks: Any) -> tuple[LocalModel, Engine]:
@@ -288,13 +274,12 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_step: Any, *chunk
 
 def test_a_large_model_can_choose_to_abort_in_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     chosen = answer(piece("abort", end=0.1, go=0.1, abort=0.2), piece('"}'))
-    aborted = answer(piece(' r.", "choice": "abort", "data": {}}'))
+    aborted = answer(piece(" {}}"))
     model, engine = large(tmp_path, monkeypatch, "always", chosen, *TOPICS, aborted)
     reply = asyncio.run(model.complete(TWO_STEP))
     assert json.loads(reply.text)["choice"] == "abort"
     assert reply.choice_probability == pytest.approx(0.5)
-    assert '"abort' in engine.requests[-1]["grammar"]
-    assert '"go' not in engine.requests[-1]["grammar"]
+    assert engine.requests[-1]["messages"][-1]["content"] == '{"reason": "", "choice": "abort", "data":'
 
 
 def test_a_model_with_few_parameters_is_not_offered_to_abort(
@@ -302,12 +287,12 @@ def test_a_model_with_few_parameters_is_not_offered_to_abort(
 ):
     same = tuple(msgspec.structs.replace(one, description="when done") for one in CANDIDATES)
     one_step = msgspec.structs.replace(TWO_STEP, candidates=same)
-    engine = load(model, monkeypatch, CONTINUED, CHOSEN, *TOPICS, CONTINUED)
+    engine = load(model, monkeypatch, WRITTEN, CHOSEN, *TOPICS, CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     for request in (one_step, TWO_STEP):
         asyncio.run(model.complete(request))
     assert not [sent for sent in engine.requests if "abort" in sent.get("grammar", "")]
-    other, offered = large(tmp_path, monkeypatch, "never", CONTINUED)
+    other, offered = large(tmp_path, monkeypatch, "never", WRITTEN)
     asyncio.run(other.complete(one_step))
     assert "abort" in offered.requests[0]["grammar"]
 
@@ -320,7 +305,7 @@ def test_the_topic_of_the_input_weighs_the_choices(model: LocalModel, monkeypatc
         answer(piece("start", start=0.5, rest=0.1)),
         answer(piece("finish", finish=0.6, rest=0.1)),
     ]
-    ends = answer(piece(' r.", "choice": "end", "data": {}}'))
+    ends = answer(piece(" {}}"))
     engine = load(model, monkeypatch, chosen, *topics, ends, chosen, topics[1], CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     first = asyncio.run(model.complete(TWO_STEP))
@@ -341,12 +326,12 @@ def test_labels_that_begin_alike_are_generated_to_the_end(model: LocalModel, mon
         contract={"anyOf": [branch(label) for label in labels]},
     )
     chosen = answer(piece("end", end=0.9, rest=1e-5), piece("s", s=0.7, **{'"}': 0.2}), piece('"}'))
-    engine = load(model, monkeypatch, chosen, *TOPICS, answer(piece(' r.", "choice": "ends", "data": {}}')))
+    engine = load(model, monkeypatch, chosen, *TOPICS, answer(piece(" {}}")))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     reply = asyncio.run(model.complete(request))
     assert engine.requests[0]["max_tokens"] > 1
     assert reply.choice_probability == pytest.approx(7 / 9, abs=1e-3)
-    assert '"ends' in engine.requests[-1]["grammar"]
+    assert json.loads(reply.text)["choice"] == "ends"
 
 
 def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(
@@ -355,7 +340,7 @@ def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(
     engine = load(model, monkeypatch, CHOSEN, *TOPICS, WRITTEN)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     cancelled = threading.Event()
-    monkeypatch.setattr(local, "_grammar", lambda schema: cancelled.set() or "root ::= [a-z]")
+    monkeypatch.setattr(local, "answer_grammar", lambda schema: cancelled.set() or "root ::= [a-z]")
     with pytest.raises(ResponseIncomplete, match="cancelled"):
         model._generate(TWO_STEP, cancelled, None)
     assert len(engine.requests) == 4
@@ -396,7 +381,7 @@ TALK = msgspec.structs.replace(
         Message("user", "and now?"),
     ),
     candidates=(msgspec.structs.replace(CANDIDATES[1], artifact_schema=TEXT),),
-    turn=ChatTurn("and now?", "Reply in text."),
+    turn=Turn("and now?", "Reply in text.", is_conversation=True),
     contract=branch("go"),
 )
 
@@ -416,7 +401,7 @@ def test_a_small_model_replies_in_plain_text(
     engine = load(model, monkeypatch, {"choices": [{"delta": {"content": generated}, "finish_reason": finish_reason}]})
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     found = asyncio.run(model.complete(TALK))
-    assert json.loads(found.text) == {"reason": "a reply", "choice": "go", "data": {"text": text}}
+    assert json.loads(found.text) == {"reason": "", "choice": "go", "data": {"text": text}}
     assert not found.is_truncated
     [sent] = engine.requests
     assert "grammar" not in sent
@@ -439,3 +424,129 @@ def test_a_small_model_reads_the_same_prompt_as_if_no_one_could_abort(
     asyncio.run(model.complete(msgspec.structs.replace(REQUEST, messages=messages)))
     sent = engine.requests[-1]["messages"][0]["content"]
     assert sent == (TASK + rest if parameters < 1_000_000_000 else TASK + note + rest)
+
+
+# -- acts ---------------------------------------------------------------------------------------------
+
+LOOK_UP = OfferedAct("find stock", {"kind": "find", "op": "stock"}, "Look up the stock", "article (text).\n")
+ASK = OfferedAct("ask_user", {"kind": "ask_user"}, "Put a question to the user", "question (text).\n")
+
+
+def call(fixed: dict[str, Any], field: str) -> dict[str, Any]:
+    properties = {name: {"const": value} for name, value in fixed.items()} | {field: {"type": "string"}}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+ACTS = {"anyOf": [call(LOOK_UP.fixed, "article"), call(ASK.fixed, "question")]}
+ACT_BRANCH = {
+    "type": "object",
+    "properties": {"reason": {"type": "string"}, "ops": {"type": "array", "items": ACTS, "minItems": 1}},
+    "required": ["reason", "ops"],
+    "additionalProperties": False,
+}
+MAY_ACT = msgspec.structs.replace(
+    TWO_STEP,
+    candidates=CANDIDATES[1:],
+    contract={"anyOf": [branch("go"), branch("abort"), ACT_BRANCH]},
+    turn=Turn("hello", "be brief", (LOOK_UP, ASK)),
+)
+GREETING, LOOKING, ASKING = (answer(piece(word, **{word: 0.5, "rest": 0.1})) for word in ("greet", "look", "ask"))
+NEITHER = [GREETING] * 5
+"""The topics of the messages that need no act."""
+
+
+@pytest.mark.parametrize(
+    ("topic", "begun"),
+    [
+        (GREETING, '{"reason": "", "choice": "go", "data":'),
+        (LOOKING, '{"reason": "", "ops": [{"kind": "find", "op": "stock", "article":'),
+        (ASKING, '{"reason": "", "ops": [{"kind": "ask_user", "question":'),
+    ],
+)
+def test_a_small_model_acts_if_the_input_is_more_like_an_act_than_like_messages_that_need_none(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, topic: Any, begun: str
+):
+    engine = load(model, monkeypatch, topic, *NEITHER, LOOKING, ASKING, answer(piece(" {}}")))
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    reply = asyncio.run(model.complete(MAY_ACT))
+    assert engine.requests[-1]["messages"][-1]["content"] == begun
+    assert reply.text == begun + " {}}"
+    assert [request["messages"][0]["content"] for request in engine.requests[:8]] == [
+        "be brief\n\nFirst say in one word what you have to do."
+    ] * 8
+
+
+def done(**article: str) -> ModelRequest:
+    """Return the request after an act with this article."""
+    text = "How many lamps are there, and how many red candles do you have?"
+    acted = PerformedAct({"kind": "find", "op": "stock", **article}, '{"content": "14", "status": "ok"}')
+    return msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief", (LOOK_UP, ASK), (acted,)))
+
+
+def test_after_an_act_the_parts_of_the_input_that_are_left_decide(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    acting = answer(piece(' "red candles"}]}'))
+    engine = load(model, monkeypatch, LOOKING, *NEITHER, LOOKING, ASKING, acting, answer(piece(" {}}")))
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    assert "red candles" in asyncio.run(model.complete(done(article="lamps"))).text
+    assert engine.requests[0]["messages"][1]["content"] == "how many red candles do you have?"
+    decided = asyncio.run(model.complete(done(article="all")))  # nothing shows what is left
+    assert json.loads(decided.text)["choice"] == "go"
+    assert engine.requests[-1]["messages"][1]["content"].endswith(
+        '# Done so far\nfind stock {"article": "all"}: {"content": "14"}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("article", "is_performed"), [("lamps", False), ("candles", True), ("shelf/9.txt", False), ("box 9", True)]
+)
+def test_an_act_that_succeeded_or_has_an_invented_name_is_not_performed(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, article: str, is_performed: bool
+):
+    acting = answer(piece(f' "{article}"}}]}}'))
+    load(model, monkeypatch, LOOKING, *NEITHER, LOOKING, ASKING, acting, answer(piece(" {}}")))
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    reply = json.loads(asyncio.run(model.complete(done(article="lamps"))).text)
+    assert ("ops" in reply) == is_performed
+
+
+@pytest.mark.parametrize(
+    ("reason", "recorded"),
+    [
+        ("The stock is asked for.", "The stock is asked for."),
+        ("The stock is asked for. " + "It " * 92, "The stock is asked for."),
+        ("It " * 100, ""),
+    ],
+)
+def test_a_large_model_gives_its_reason_before_it_acts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, recorded: str
+):
+    chosen = answer(piece(json.dumps({"reason": reason, "next": "find stock"})))
+    model, engine = large(tmp_path, monkeypatch, "auto", chosen, answer(piece(' "lamp"}]}')))
+    assert json.loads(asyncio.run(model.complete(MAY_ACT)).text)["reason"] == recorded
+    asked = engine.requests[0]["messages"][1]["content"]
+    options = ["- answer: the input is enough", "- find stock: Look up", "- ask_user: Put"]
+    assert [asked.index(option) for option in options] == sorted(asked.index(option) for option in options)
+    assert asked.index("hello") < asked.index("be brief") < asked.index(options[0])
+
+
+def test_a_small_model_that_has_to_act_only_fills_in_the_arguments(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    must = msgspec.structs.replace(MAY_ACT, candidates=(), turn=Turn("hello", "be brief", (LOOK_UP,)))
+    engine = load(model, monkeypatch, answer(piece(' "lamp"}]}')))
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    assert json.loads(asyncio.run(model.complete(must)).text)["ops"][0]["article"] == "lamp"
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("text", ["hello", "<|" * 500, "a long input " * 100])
+def test_the_bound_of_a_turn_with_acts_covers_every_prompt_that_is_sent(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, text: str
+):
+    request = msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief", (LOOK_UP, ASK)))
+    engine = load(model, monkeypatch, LOOKING, *NEITHER, LOOKING, ASKING, answer(piece(' "x/9"}]}')), CONTINUED)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    bound = model.usage_bound(request)
+    asyncio.run(model.complete(request))
+    assert len(engine.requests) == 10
+    sent = [message["content"] for request in engine.requests for message in request["messages"]]
+    assert sum(len(one.encode()) for one in sent) <= bound.input_tokens
+    assert sum(request["max_tokens"] for request in engine.requests) <= bound.output_tokens

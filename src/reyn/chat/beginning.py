@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.context.messages import NormalizedMessage
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
+from reyn.kernel.world.inbox import stored_images
+from reyn.runtime.same_call import RunCall
 from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -31,15 +33,10 @@ class Beginning(NamedTuple):
     is_single_turn: bool = False
     instructions: str | None = None
 
-    def arguments(self, text: str, images: tuple[Image, ...]) -> dict[str, Any]:
-        """Return the arguments of `OSRuntime.run`. The skill has the system message of the history as instructions."""
-        return {
-            "skill": self.skill,
-            "input": {"type": USER_MESSAGE.name, "data": {"text": text}},
-            "history": self.history.with_system(None),
-            "within": self.within,
-            "images": images,
-        }
+    def call(self, text: str, images: tuple[Image, ...]) -> RunCall:
+        """Return how the run starts. The skill has the system message of the history as its instructions."""
+        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
+        return RunCall(self.skill, message, self.history.with_system(None), stored_images(images))
 
     def said(self, text: str, images: tuple[Image, ...]) -> Beginning:
         """Return it with the first message, which is part of the history whatever becomes of the run."""

@@ -1,6 +1,5 @@
-"""A conversation that this process executes.
+"""A conversation that this process executes: what callers use.
 
-The driver of the run stays alive between messages, so that a turn costs the same however long the conversation is.
 Messages go through the inbox and are durable before they are taken; everything that a caller sees comes from events of
 the run. Leaving the conversation interrupts it where it is; it continues from there.
 """
@@ -8,41 +7,28 @@ the run. Leaving the conversation interrupts it where it is; it continues from t
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import aclosing, suppress
-from functools import partial
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from reyn.chat.items import ChatItem, MessageReceived, QuestionAsked, Reply, SkillProgressed, SkillStarted, Stopped
-from reyn.chat.reader import ItemReader, last_reply
-from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, idle_result, left_error, stop_error
-from reyn.chat.replies import PendingReplies
-from reyn.chat.services.intervention_registry import InterventionRegistry
-from reyn.chat.services.skill_runner import SkillRunner
-from reyn.chat.unread import UnreadItems
-from reyn.errors import RunBusy, RunNotResumable
-from reyn.journal import ENDED, kinds
+from reyn.chat.conversation_run import ConversationRun
+from reyn.chat.recorded import CONTINUE_THERE, left_error
+from reyn.chat.replies import UnsentMessage
+from reyn.errors import RunBusy
+from reyn.journal import ENDED
 from reyn.journal.kinds import AGENT_PREFIX
-from reyn.kernel.runtime_types import LATER
 from reyn.runtime.conversations import checked_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncGenerator, AsyncIterator
     from typing import Self
 
-    from reyn.chat.beginning import Beginning
-    from reyn.context import NormalizedMessageList
-    from reyn.journal import Event
-    from reyn.kernel.runtime_types import People, RunResult
-    from reyn.kernel.world.services import Listener
-    from reyn.models import Delta, Message
-    from reyn.runtime import OSRuntime
+    from reyn.chat.items import ChatItem, QuestionAsked, Reply, SkillProgressed
+    from reyn.journal import kinds
+    from reyn.models import Message
     from reyn.skills.agents import Agent
 
-_logger = logging.getLogger("reyn.chat")
 
-
-class Conversation:
+class Conversation(ConversationRun):
     """A conversation with an agent, or with a model by `@llm_chat`. Use it as an async context manager:
 
         async with rt.chat("designer") as chat:
@@ -62,69 +48,11 @@ class Conversation:
         runs: The skills in the background.
     """
 
-    def __init__(
-        self,
-        derive: Callable[[People], OSRuntime],
-        beginning: Beginning,
-        run_id: str,
-        *,
-        agent: Agent | None = None,
-        by: str = "",
-        model: str | None = None,
-        listener: Listener | None = None,
-    ) -> None:
-        """Create a conversation. `reyn.chat.open_conversation` does this.
-
-        Args:
-            derive: Returns the runtime that executes it. If its runs ask the people that it gets, which is this
-                conversation, the run stays alive between messages; otherwise it stops when it asks.
-            beginning: How it begins, if it is new.
-            run_id: The run; it is created with the first message. If it is empty, the id is generated.
-            agent: The agent.
-            by: The name of the user; it is recorded with the messages.
-            model: The model to call from here on, if the conversation exists.
-            listener: A callback that receives every event after it is durable.
-        """
-        self._agent, self.executes_background_runs = agent, True
-        self.questions = InterventionRegistry()
-        self._runtime = derive(self)
-        self._stays_open = self._runtime.services.people is self
-        """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
-        self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
-        self._reader = ItemReader(self._runtime.runs.content, run_id, by)
-        self._items = UnreadItems()
-        self._replies = PendingReplies()
-        self._is_recorded = False
-        self._driving: asyncio.Task[None] | None = None
-        self._is_busy = False
-        self._is_turn_open = False
-        """Whether the message that is answered is part of the transcript, so that the turn can be aborted."""
-        self._posted = 0
-        """The messages of this process that the conversation has not taken yet."""
-        self._abort_reason: str | None = None
-        """Why the next turn is to be aborted as soon as it begins."""
-        self._is_ready, self._is_closed = asyncio.Event(), False
-        self.runs = SkillRunner(self._runtime, run_id, self.publish)
-
-    @property
-    def run_id(self) -> str:
-        """The run."""
-        return self._reader.run_id
-
     @property
     def agent(self) -> Agent:
         """The agent. A conversation of `@llm_chat` has none."""
         assert self._agent is not None
         return self._agent
-
-    @property
-    def _is_driving(self) -> bool:
-        return self._driving is not None and not self._driving.done()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the agent works on a reply, or is about to."""
-        return self._is_driving and (self._is_busy or self._posted > 0)
 
     @property
     def usage(self) -> kinds.Usage:
@@ -188,8 +116,9 @@ class Conversation:
             InputInvalid: The text is blank or too long.
             MessageInvalid: The text is not valid Unicode.
             ConversationInvalid: The conversation was left.
+            RunNotResumable: The conversation has ended.
             ChatStopped: The conversation stopped before it replied. The message stays, and `say` continues it.
-            RunBusy: Another process began to execute the conversation; it has the message and replies.
+            RunBusy: Another caller executes the conversation. The message was not sent.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.post(message, reply)
@@ -229,18 +158,14 @@ class Conversation:
         if not self.is_busy:
             self._repeat()
 
-    def _repeat(self) -> None:
-        """Give the last reply to everyone who waits for one although there is nothing to answer."""
-        if 0 in self._replies:
-            reply = last_reply(self._runtime.runs.state(self.run_id), self._runtime.runs.content)
-            self.publish(reply)
-            self._replies.resolve(0, reply)
-
     async def _leave(self, reply: asyncio.Future[Reply]) -> None:
         """Abort a reply that has no reader any more, and wait until that is recorded."""
         end: asyncio.Future[Any] | None = reply if self._stays_open else self._driving
         if end is not None and not end.done():
-            self.abort("the caller left the stream")
+            if self._stays_open or self._turn.is_executing:
+                self.abort("the caller left the stream")
+            else:
+                end.cancel()  # nothing is sent yet
             try:
                 await asyncio.wait([end])
             except asyncio.CancelledError:
@@ -258,25 +183,20 @@ class Conversation:
 
         Raises:
             ConversationInvalid: The conversation was left.
+            RunNotResumable: The conversation has ended.
         """
         text, images = (message, ()) if isinstance(message, str) else (message.text, message.images)
-        checked_message(text, has_images=bool(images))
+        checked_message(text, images)
         if self._is_closed:
             raise left_error(self.run_id)
-        if not self._beginning.is_single_turn and not self._is_recorded:
-            self._is_recorded = self._runtime.runs.is_recorded(self.run_id)
-        if (is_new := not self._is_recorded) and self._is_driving:  # the first message is about to be recorded
-            self._replies.early.append((message, reply))
-            return
-        say = partial(self._runtime.conversations.say, instructions=self._beginning.instructions)
-        self._replies.add(0 if is_new else say(self.run_id, text, by=self._by, images=images).message_id, reply)
-        self._posted += 1
-        if is_new:
-            arguments = self._beginning.arguments(text, images)
-            self._beginning = self._beginning.said(text, images)
-            self._execute(partial(self._runtime.run, **arguments, run_id=self.run_id or None, wait=False))
-        else:
-            self.resume()
+        if not (self._is_driving or self._beginning.is_single_turn) and self._runtime.runs.is_recorded(self.run_id):
+            self._runtime.conversations.check_open(self.run_id)
+        self._replies.unsent.append(UnsentMessage(text, images, reply))
+        self._turn.posted += 1
+        if not self._is_driving:
+            self._continue()
+        elif self._turn.is_executing:
+            self._send()
         self.questions.wake(self.run_id)
 
     def resume(self) -> None:
@@ -284,45 +204,22 @@ class Conversation:
 
         Raises:
             ConversationInvalid: The conversation was left.
+            RunNotFound: The conversation has not begun.
         """
         if self._is_closed:
             raise left_error(self.run_id)
-        if self._is_driving:
-            return
-        state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
-        self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.usage)
-        model, self._model = self._model, None
-        work = partial(self._runtime.resume, self.run_id, retry=state.status == "failed", model=model)
-        self._execute(work, is_turn_open=state.is_turn_open)
-
-    @property
-    def history(self) -> NormalizedMessageList:
-        """The messages so far, with those that the conversation began with."""
-        return history_of(self._runtime.runs, self.run_id, self._beginning.history)
+        if not self._is_driving:
+            self._runtime.runs.find(self.run_id)
+            self._continue()
 
     async def ready(self) -> None:
         """Wait until the conversation waits for a message or for the reply to a question, or has stopped."""
         if self._driving is not None:
             await self._is_ready.wait()
 
-    def publish(self, item: ChatItem) -> None:
-        """Add an item to the stream, after those of events so far."""
-        self._items.put(item)
-
     def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens from opening the conversation to closing it, to one reader. Nothing is yielded twice."""
         return self._items.read()
-
-    def abort(self, reason: str = "") -> None:
-        """Stop the reply in progress, or the next one if it is about to begin; the conversation continues.
-
-        Completed ops stay.
-        """
-        if not self._is_turn_open:
-            self._abort_reason = reason if self.is_busy else None
-            return
-        with suppress(RunNotResumable):
-            self._runtime.conversations.abort_turn(self.run_id, reason, partial=self._reader.partial)
 
     def rename(self, title: str) -> None:
         """Give the conversation a title; an empty one removes it."""
@@ -345,104 +242,3 @@ class Conversation:
         """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
         row = None if run == self.run_id else self._runtime.services.journal.find(run)
         return run == self.run_id or (row is not None and row.skill.startswith(AGENT_PREFIX))
-
-    # -- the run --------------------------------------------------------------------------------------
-
-    def _execute(self, work: Callable[..., Coroutine[Any, Any, RunResult]], *, is_turn_open: bool = False) -> None:
-        self._is_busy, self._is_turn_open = True, is_turn_open  # perhaps it continues a turn
-        self._is_ready.clear()
-        self._driving = asyncio.ensure_future(self._await(work))
-
-    async def _await(self, work: Callable[..., Coroutine[Any, Any, RunResult]]) -> None:
-        """Execute the run until it ends or stops, and tell everyone who waits for a reply."""
-        try:
-            result = await work(listener=self._on_event, on_delta=self._on_delta)
-            if result.status == "running":
-                raise RunBusy(f"conversation `{self.run_id}` is open elsewhere", run_id=self.run_id)
-            self._reader.usage = result.usage
-        except asyncio.CancelledError:
-            self._items.end()
-            self._replies.fail(None)
-            raise
-        except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            if (idle := idle_result(self._runtime.runs, self.run_id, error)) is not None:
-                return self._stop(idle)
-            is_stored = self._is_recorded and self._posted > 0
-            self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=is_stored))
-        else:
-            self._stop(result)
-
-    def _stop(self, result: RunResult) -> None:
-        self._reader.run_id = result.run_id  # also if it recorded nothing
-        if result.status == "finished" or (result.question is not None and result.question.is_message):
-            self._repeat()  # there was nothing left to do
-        stopped = Stopped(str(result.status), result.reason, result.code, result.hint)
-        self._fail(stop_error(self._runtime.runs, result, self.history) if self._replies else None, stopped)
-
-    def _fail(self, error: Exception | None, stopped: Stopped) -> None:
-        self._posted, self._abort_reason, self._is_busy, self._is_turn_open = 0, None, False, False
-        self._reader.progress.clear()
-        self._is_ready.set()
-        self._replies.fail(error)
-        self.publish(stopped)
-
-    # -- people ---------------------------------------------------------------------------------------
-
-    async def ask(self, run_id: str, question: kinds.Question) -> Any:
-        """Show a question; the reply comes through the inbox. Part of the port `People`."""
-        if question.is_message and run_id == self.run_id:
-            self._is_busy = self._is_turn_open = False
-            if self._posted:
-                return LATER  # the message is in the inbox
-            self._abort_reason = None  # there was no turn to abort
-            self._repeat()
-        else:
-            self.publish(self.questions.open(run_id, question))
-        self._is_ready.set()
-        try:
-            return await self.questions.sleep(run_id)
-        finally:
-            self.questions.close(run_id, question.id)
-
-    @property
-    def name(self) -> str:
-        """The name of the user, recorded with replies."""
-        return self._by
-
-    # -- events ---------------------------------------------------------------------------------------
-
-    def _on_delta(self, delta: Delta) -> None:
-        if (item := self._reader.read_delta(delta)) is not None:
-            self.publish(item)
-
-    def _on_event(self, event: Event) -> None:
-        if self._listener is not None:
-            try:
-                self._listener(event)
-            except Exception as error:  # noqa: BLE001 - listeners are foreign code
-                self._listener = None
-                _logger.warning("the listener failed at event %s and was dropped: %r", event.seq, error)
-        for item in self._reader.read(event):
-            self.publish(item)
-            match item:
-                case SkillStarted(background=True):
-                    self.runs.start(item.run, event.run_id)
-                case MessageReceived():
-                    self._take(item)
-                case Reply():
-                    self._is_busy = self._is_turn_open = False
-                    self._replies.resolve(self._reader.answering.message, item)
-        if event.kind == kinds.TranscriptExtended.kind and event.run_id == self.run_id:
-            self._is_turn_open = self._is_busy
-            if self._abort_reason is not None and self._is_turn_open:
-                reason, self._abort_reason = self._abort_reason, None
-                self.abort(reason)
-
-    def _take(self, message: MessageReceived) -> None:
-        """A turn begins with a message, and ends with its reply."""
-        self._is_busy, self._is_turn_open = True, False
-        if not message.run:
-            self._posted = max(0, self._posted - 1)
-        early, self._replies.early = self._replies.early, []
-        for one, reply in early:
-            self.post(one, reply)

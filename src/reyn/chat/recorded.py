@@ -1,4 +1,7 @@
-"""What is recorded of a conversation when it has stopped: its history, and why it stopped."""
+"""What is recorded of a conversation when it has stopped: its history, and why it stopped.
+
+`end_turn` ends a turn that was recorded in part.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,21 @@ from reyn.errors import (
     hint_of,
     turn_hint,
 )
+from reyn.journal import ENDED
 from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
     from reyn.chat.items import Reply
     from reyn.context.messages import NormalizedMessage
+    from reyn.journal import RunRow
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
+    from reyn.runtime import OSRuntime
 
 _QUESTION = "Reply to the question first, for example with `OSRuntime.answer`; then resume the conversation."
 _STORED = "The message is stored; it is answered when the conversation continues."
-CONTINUE_THERE = "Continue there, or leave it there first."
+CONTINUE_THERE = "Nothing was sent. Continue there, or leave it there first."
 _rendered = RenderedMessages()
 
 
@@ -106,6 +112,24 @@ def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedM
     )
 
 
+def end_turn(runtime: OSRuntime, row: RunRow) -> bool:
+    """End a turn that failed or was interrupted: the next message takes its place, and what it has done stays.
+
+    Returns:
+        Whether there may be such a turn.
+
+    Raises:
+        ChatStopped: The run waits for the reply to a question.
+    """
+    runs, run_id = runtime.runs, row.run_id
+    if row.wait is not None and not row.wait.is_message:
+        raise stop_error(runs, runs.result(run_id), history_of(runs, run_id))
+    if row.wait is not None or row.status in ENDED:
+        return False
+    runtime.conversations.abort_turn(run_id, "a new message came before the reply")
+    return True
+
+
 def left_error(run_id: str) -> ConversationInvalid:
     """Return the error of a conversation that was left."""
     return ConversationInvalid(
@@ -123,10 +147,9 @@ def failure_of(runs: Runs, run_id: str, error: Exception, *, is_stored: bool) ->
         is_stored: Whether a message is in its inbox.
     """
     if isinstance(error, RunBusy):
-        said = "; what you said is in its inbox" if is_stored else ""
-        busy = RunBusy(f"{error.message}{said}", hint=CONTINUE_THERE)
+        busy = RunBusy(error.message, run_id=run_id, hint=CONTINUE_THERE)
         return busy, Stopped("busy", busy.message, busy.code, CONTINUE_THERE)
     if isinstance(error, RunNotResumable):
         row = runs.find(run_id)
-        return error, Stopped(str(row.status), row.reason, error.code, _STORED)
+        return error, Stopped(str(row.status), row.reason, error.code, _STORED if is_stored else error.hint)
     return error, Stopped("failed", str(error))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
 
     from reyn.chat.items import Reply
-    from reyn.models import Message
+    from reyn.models import Image
+
+
+class UnsentMessage(NamedTuple):
+    """A message that is not in the inbox yet, and who waits for the reply."""
+
+    text: str
+    images: tuple[Image, ...]
+    reply: asyncio.Future[Reply] | None
 
 
 class PendingReplies:
@@ -18,15 +26,15 @@ class PendingReplies:
     a caller can wait for the reply in progress.
 
     Attributes:
-        early: The messages that came before the first one was recorded. They are sent as soon as that is.
+        unsent: The messages that are not in the inbox yet, because this process does not execute the run yet.
     """
 
     def __init__(self) -> None:
-        self.early: list[tuple[str | Message, asyncio.Future[Reply] | None]] = []
+        self.unsent: list[UnsentMessage] = []
         self._waiting: dict[int, list[asyncio.Future[Reply]]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._waiting or self.early)
+        return bool(self._waiting or self.unsent)
 
     def __contains__(self, message: int) -> bool:
         return message in self._waiting
@@ -45,8 +53,8 @@ class PendingReplies:
     def fail(self, error: Exception | None) -> None:
         """Give everyone the reason why there is no reply; `None` if they stopped waiting."""
         waiting = [reply for replies in self._waiting.values() for reply in replies]
-        waiting += [reply for _, reply in self.early if reply is not None]
-        self.early, self._waiting = [], {}
+        waiting += [said.reply for said in self.unsent if said.reply is not None]
+        self.unsent, self._waiting = [], {}
         for reply in waiting:
             if error is None:
                 reply.cancel()

@@ -45,10 +45,8 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     depth: int = 0
 
 
-_WARNINGS = {
-    *("retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"),
-    *("turn_failed", "turn_aborted"),
-}
+_FAILURES = {"rejected", "rolled_back", "visit_failed", "turn_failed", "turn_aborted", "failed", "aborted"}
+_WARNINGS = _FAILURES | {"retried", "switched", "limited"}
 
 
 def coloured_line(entry: TimelineEntry) -> Styled:

@@ -121,6 +121,8 @@ class DataFromAgentConfig(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "tool_prompt_specs", tuple(self.tool_prompt_specs))
+        if self.template_params is not None:
+            force_setattr(self, "template_params", dict(self.template_params))
 
 
 class CompileSource(msgspec.Struct, frozen=True):

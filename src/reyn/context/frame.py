@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.context.budget import FrameSection
+from reyn.context.options import option_lines
 from reyn.contract import Candidate
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ class Repetition(msgspec.Struct, frozen=True):
 
 
 class StableFrame(msgspec.Struct, frozen=True):
-    """The part of the frame that is the same on every visit of a phase."""
+    """The part of the frame that is the same on every visit of a phase.
+
+    `act_lines` says what `available_control_ops` says, as a prompt lists it.
+    """
 
     current_phase: str
     current_phase_role: str | None
@@ -61,6 +65,7 @@ class StableFrame(msgspec.Struct, frozen=True):
     finish_criteria: tuple[str, ...]
     constraints: Constraints
     output_language: str | None
+    act_lines: tuple[str, ...] = ()
 
 
 class Rollback(msgspec.Struct, frozen=True):
@@ -154,4 +159,5 @@ def stable_frame(
         finish_criteria=skill.finish_criteria if can_finish else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,
+        act_lines=option_lines(ops, len(candidates)),
     )

@@ -8,9 +8,9 @@ where larger models read them best.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from reyn.context.options import act_shape
 from reyn.context.words import describe_fields, either, one_line, quote_schema
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE, ANSWER_HEADING
 
@@ -25,8 +25,10 @@ OPENING = ""
 MAX_REPEATED = 80
 """Maximum length of the text of a choice where it is repeated."""
 
-ACTING = "To run ops before you decide, answer {} instead. You are then asked again, with their results.\n"
-MUST_ACT = "This has to be done first: answer {}. You are then asked again, with the results.\n"
+ENOUGH = "If the input is enough, and nothing has to be looked up, changed or stored first:\n"
+ACTING = "If something has to be looked up, changed or stored first:\n"
+ACT = "To act, answer {}. You are then asked again, with the results.\n"
+MUST_ACT = "This has to be done first:\n"
 
 
 HANDOFF = (
@@ -61,8 +63,8 @@ def static_text(
         answer = (_full_format if form == "full" else _short_format)(frame, allows_abort)
     parts = [
         task_text(frame),
-        "" if form == "tools" else _ops(frame, form),
         f"{'Reply' if is_plain_text else 'Choose end'} only when:\n{finish}" if finish else "",
+        _options(frame, form, is_plain_text=is_plain_text),
         answer,
         HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff and frame.candidate_outputs else "",
         language,
@@ -89,14 +91,17 @@ def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = 
             for candidate in candidates
         )
         return f"{ANSWER_HEADING}The reason first, then one choice:\n{choices}"
-    call = "Or call tools." if form == "tools" else "Or: reason, ops."
-    act = f" {call}" if frame.available_control_ops else ""
+    act = _CLOSING_ACT[form] if frame.available_control_ops else ""
     if len(candidates) == 1:
         return f"{ANSWER_HEADING}reason, choice ({candidates[0].label}), data.{act}\n"
     choices = "".join(f"{candidate.label}: {_shortened(candidate.description)}\n" for candidate in candidates)
     return f"{ANSWER_HEADING}reason, choice, data.{act}\n{choices}"
 
 
+_CLOSING_ACT = {
+    "short": " Or reason, ops, if something has to be looked up, changed or stored first.",
+    "tools": " Or call tools, if something has to be looked up, changed or stored first.",
+}
 _MUST_ANSWER = {"full": "control_ir", "short": "reason, ops", "tools": "Call the tools"}
 
 
@@ -104,6 +109,30 @@ def _shortened(text: str) -> str:
     """Return the beginning of a text on one line, cut between words."""
     line = one_line(text)
     return line if len(line) <= MAX_REPEATED else f"{line[:MAX_REPEATED].rpartition(' ')[0] or line[:MAX_REPEATED]} …"
+
+
+def _options(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool) -> str:
+    """Return all that the model may do next, one line each: the candidates, then the acts."""
+    candidates, acts = frame.candidate_outputs, frame.act_lines
+    if form == "full":
+        listed = (
+            f"- {one.next_phase}: {one_line(one.description)}\n"
+            f"  artifact type {one.schema_name}, data: {_fields(one)}\n"
+            for one in candidates
+        )
+        choices = f"Choices:\n{''.join(listed)}"
+    elif is_plain_text:
+        choices = "reply in text.\n" if acts else ""
+    else:
+        is_list = len(candidates) > 1 or acts
+        choices = "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if is_list else ""
+    if not acts:
+        return choices
+    first = act_shape(frame.available_control_ops[0]["example"])
+    answer = f'{{"reason": ..., "ops": [{first}]}}' if form == "short" else f'{{"control_ir": [{first}]}}'
+    lines = "".join(f"- {line}\n" for line in acts) if form != "tools" else ""
+    act = ACT.replace("{}", answer) if form != "tools" else "call tools.\n"
+    return f"{ENOUGH}{choices}{ACTING}{lines}{act}" if candidates else f"{MUST_ACT}{lines}{act}"
 
 
 def _short_format(frame: StableFrame, allows_abort: bool) -> str:
@@ -114,12 +143,8 @@ def _short_format(frame: StableFrame, allows_abort: bool) -> str:
         data = f"data: {next(iter(fields.values()))}.\n"
     else:
         data = "".join(f"data for {label}: {text}.\n" for label, text in fields.items())
-    choices = (
-        "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if len(candidates) > 1 else ""
-    )
-    gap = "\n" if choices else ""
     abort = ABORT_NOTE if allows_abort else ""
-    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{abort}"
+    return f"Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{abort}"
 
 
 def _fields(candidate: Candidate) -> str:
@@ -128,11 +153,6 @@ def _fields(candidate: Candidate) -> str:
 
 
 def _full_format(frame: StableFrame, allows_abort: bool) -> str:
-    choices = "".join(
-        f"- {output.next_phase}: {one_line(output.description)}\n"
-        f"  artifact type {output.schema_name}, data: {_fields(output)}\n"
-        for output in frame.candidate_outputs
-    )
     carries = ' A decision may carry "control_ir", too; it holds only if all ops succeed.' * bool(
         frame.available_control_ops
     )
@@ -140,7 +160,7 @@ def _full_format(frame: StableFrame, allows_abort: bool) -> str:
     if not frame.candidate_outputs:
         return _FULL_ABORT if allows_abort else ""
     return (
-        f"Choices:\n{choices}\nAnswer in JSON:\n"
+        "Answer in JSON:\n"
         '{"control": {"reason": {"summary": ...}, "type": ..., "decision": ..., "next_phase": ..., "confidence": ...}, '
         '"artifact": {"type": ..., "data": {...}}}\n'
         f"summary: one short sentence about the input. confidence: 0 to 1.{carries}\n"
@@ -153,21 +173,3 @@ _FULL_ABORT = (
     'If the task is impossible, answer {"control": {"reason": {"summary": ...}, "type": "abort", "decision": "abort", '
     '"next_phase": null, "confidence": ...}} instead.\n'
 )
-
-
-def _ops(frame: StableFrame, form: AnswerForm) -> str:
-    ops = frame.available_control_ops
-    if not ops:
-        return ""
-    answer = '{"reason": ..., "ops": [...]}' if form == "short" else '{"control_ir": [...]}'
-    acting = ACTING if frame.candidate_outputs else MUST_ACT
-    return acting.replace("{}", answer) + "".join(f"- {_op(op)}\n" for op in ops)
-
-
-def _op(op: dict[str, Any]) -> str:
-    # `...` keeps the shape from being valid JSON: a model that copies an example copies its values, too.
-    shape = ", ".join(
-        f"{json.dumps(name)}: {json.dumps(value) if name in ('kind', 'op') else '...'}"
-        for name, value in op["example"].items()
-    )
-    return f"{{{shape}}}: {one_line(op['description'])}"

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -55,6 +55,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
         handoff: The hash of what the phase sees of the handoffs of earlier phases.
         orders: The hash of the author's order of the fields, by the hash of the artifact.
         input_type: The type of the input, if the phase accepts several.
+        done: The ops that succeeded in this visit, in short.
         work: What is done and left of the work that the visit must do (`work_note`).
     """
 
@@ -70,12 +71,14 @@ class TurnFrame(msgspec.Struct, frozen=True):
     orders: dict[str, str] = {}
     input_type: str | None = None
     work: str = ""
+    done: tuple[str, ...] = ()
 
 
 INPUT_HEADING = "# Input "
 HANDOFF_HEADING = "# Handoff"
 _NOTES = "# Notes"
 _EARLIER = "\n\n# Earlier "
+_MAX_ARGUMENT = 60
 _TURNS_LEFT = "Turns with ops left: "
 
 
@@ -167,8 +170,20 @@ def _notes(turn: TurnFrame) -> str:
     ]
     if turn.remaining_act_turns is not None:
         notes.append(turns_left_note(turn.remaining_act_turns, turn.work))
+    if turn.done and not turn.work:
+        notes.append(f"Done so far: {'; '.join(turn.done)}.")
     notes += [_repetition(repetition) for repetition in turn.repetitions]
     return "\n".join(notes)
+
+
+def act_in_short(args: dict[str, Any]) -> str:
+    """Return an op in a few words: its kind, its form, and its first argument."""
+    first = next((value for name, value in args.items() if name not in ("kind", "op")), None)
+    words = [str(args[name]) for name in ("kind", "op") if name in args]
+    if first is not None:
+        text = one_line(first if isinstance(first, str) else json.dumps(first, ensure_ascii=False))
+        words.append(text if len(text) <= _MAX_ARGUMENT else f"{text[:_MAX_ARGUMENT]}…")
+    return " ".join(words)
 
 
 def _repetition(repetition: Repetition) -> str:
@@ -301,7 +316,7 @@ def rendered_message(
         return message if with_images or not message.images else _described(message)
     images = message.images
     if with_images:
-        images += result_images(message, content, results)
+        images += _images_in(message, content, results)
     shown = (part for part in message.parts if not (with_images and part.image is not None))
     text = scrub("".join(_part_text(part, content, results) for part in shown))
     calls = message.tool_calls
@@ -339,7 +354,7 @@ def _image_text(name: str) -> str:
     return f"\n[image: {name}]"
 
 
-def result_images(
+def _images_in(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> tuple[Image, ...]:
     """Return the images of a message: its own, and those that op results in it name by hash.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.chat import ChatItem, Conversation, Reply
 from reyn.chat.beginning import Beginning
-from reyn.chat.recorded import history_of, stop_error, unanswered_error
+from reyn.chat.recorded import unanswered_error
 from reyn.context import NormalizedMessageList
 from reyn.context.messages import NormalizedMessage, check_message
 from reyn.context.transcript import normalize
@@ -36,7 +36,6 @@ from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
-    from reyn.journal import RunRow
     from reyn.runtime import OSRuntime
 
 REPLY = ArtifactType(
@@ -261,13 +260,10 @@ class ChatStream:
         definition, options, history = self._definition, self._options, self._history
         key = options.key
         run_id = options.run_id if key is None else definition.run_id(key)
-        row = runtime.services.journal.find(run_id) if run_id is not None and key is not None else None
         if self._message is None and run_id is None:
             raise CallImpossible(f"{definition.what}: `resume` needs a key or a run id")
-        if self._message is None and key is not None and row is None:
+        if self._message is None and key is not None and run_id and not runtime.runs.is_recorded(run_id):
             raise CallImpossible(f"{definition.what}: the conversation `{key}` does not exist")
-        if self._message is not None and row is not None:
-            _end_turn(runtime, row)
         system = history.system.text if history.system is not None else None
         skill = definition.skill(options, system)
         # What can differ from call to call comes with the message; otherwise the run keeps its first instructions.
@@ -276,18 +272,3 @@ class ChatStream:
         within = enclosing(current_scope(), runtime, run_id)
         beginning = Beginning(skill, history, within, is_single_turn=key is None, instructions=instructions)
         return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)
-
-
-def _end_turn(runtime: OSRuntime, row: RunRow) -> None:
-    """End a turn that failed or was interrupted: the next message takes its place, and what it has done stays.
-
-    Raises:
-        RunBusy: The turn is being executed, here or in another process. It goes on.
-        ChatStopped: The run waits for the reply to a question.
-    """
-    run_id = row.run_id
-    if row.wait is None:
-        with runtime.services.journal.claim(run_id):
-            runtime.conversations.abort_turn(run_id, "a new message came before the reply")
-    elif not row.wait.is_message:
-        raise stop_error(runtime.runs, runtime.runs.result(run_id), history_of(runtime.runs, run_id))

@@ -6,7 +6,6 @@ Adapters are imported on first use.
 from reyn.models.catalog import ModelSetup
 from reyn.models.protocol import (
     Candidate,
-    ChatTurn,
     ClosableModel,
     Delta,
     Image,
@@ -14,17 +13,18 @@ from reyn.models.protocol import (
     Model,
     ModelAnswer,
     ModelRequest,
-    OfferedTarget,
+    OfferedAct,
     OutputMode,
+    PerformedAct,
     Role,
     TokenizingModel,
     ToolCall,
     ToolDefinition,
+    Turn,
 )
 
 __all__ = [
     "Candidate",
-    "ChatTurn",
     "ClosableModel",
     "Delta",
     "Image",
@@ -33,10 +33,12 @@ __all__ = [
     "ModelAnswer",
     "ModelRequest",
     "ModelSetup",
-    "OfferedTarget",
+    "OfferedAct",
     "OutputMode",
+    "PerformedAct",
     "Role",
     "TokenizingModel",
     "ToolCall",
     "ToolDefinition",
+    "Turn",
 ]

@@ -16,8 +16,6 @@ import msgspec
 from reyn.jsonschema.flattening import flatten
 from reyn.models.narrowing import DEFAULT_LIMITS, DecodingLimits, restrict, steps
 
-MAX_REASON_LENGTH = 160
-"""A reason that comes first grows, and every character of it is paid for; one sentence suffices to decide by."""
 MAX_SMALL_OPS = 2
 """Maximum number of ops in one answer of a small model."""
 
@@ -111,12 +109,9 @@ def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
 
 
 def _reason(limits: DecodingLimits) -> dict[str, Any]:
-    if limits.reason_begins:
-        return {
-            "type": "string",
-            "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,{limits.reason_length}}}[.]$',
-        }
-    return restrict({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LENGTH}, limits)
+    if not limits.reason_length:
+        return {"const": ""}
+    return restrict({"type": "string", "minLength": 1, "maxLength": limits.reason_length}, limits)
 
 
 def _ops(ops: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:

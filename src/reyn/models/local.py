@@ -1,9 +1,10 @@
 """Run a GGUF model in this process with llama.cpp: no key, no network. Needs the extra `local`.
 
-A grammar constrains the output to the contract. Small models decide in two steps: a call for the choice alone, then one
-for an answer that makes this choice. A model is loaded once per process, and calls run one after another. The state
-after a prompt is reused by later calls; the state after the static part of a prompt also by later processes
-(`PromptCache`), which saves most of the time to the first token.
+A grammar constrains the output to the contract. Where a model may act, whether it acts is decided first (`acting`).
+Small models decide in two steps: a call for the choice alone, then one for an answer that makes this choice. A model is
+loaded once per process, and calls run one after another. The state after a prompt is reused by later calls; the state
+after the static part of a prompt also by later processes (`PromptCache`), which saves most of the time to the first
+token.
 """
 
 from __future__ import annotations
@@ -24,31 +25,41 @@ import msgspec
 from reyn.config.models import LOCAL_WINDOW
 from reyn.errors import ModelNotInstalled, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.acting import (
+    DECIDE,
+    ActChoice,
+    act_contract,
+    act_messages,
+    act_prompt,
+    done_text,
+    is_new,
+    without_acts,
+)
 from reyn.models.chat_messages import to_plain_text
 from reyn.models.decoding import decoding_schema
+from reyn.models.grammars import answer_grammar, begin_answer
 from reyn.models.local_engine import (
     LARGE_PARAMETERS,
     MAX_LABEL_TOKENS,
-    REASON,
     STREAM,
     TEMPLATE_TOKENS,
     Engine,
-    engine_error,
     to_chat_messages,
     without_control_tokens,
 )
 from reyn.models.narrowing import DecodingLimits
 from reyn.models.prices import prompt_bound
-from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer, without_abort
-from reyn.models.two_step import act_contract, choice_prompt, decided_contract
+from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer, reply_field, without_abort
+from reyn.models.two_step import choice_prompt, decided_contract, decided_messages
 from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reyn.config import ModelSettings
-    from reyn.models.protocol import ModelRequest
-    from reyn.models.two_step import Choice, ChoicePrompt
+    from reyn.models.acting import ActPrompt
+    from reyn.models.protocol import ModelRequest, OfferedAct, PerformedAct
+    from reyn.models.two_step import Choice
 
 R = TypeVar("R")
 
@@ -111,13 +122,24 @@ class LocalModel:
             raise
 
     async def choose(self, request: ModelRequest) -> Choice:
-        """Return the first step of an answer, for a request that has a `choice_prompt`."""
+        """Return the first step of a decision, for a request that has a `choice_prompt`."""
 
         def choose() -> Choice:
             engine = _engine(self.path, self._settings)
             prompt = choice_prompt(self._readable(request, engine))
             assert prompt is not None
-            return engine.choose(prompt, self._labels(request, engine, prompt), threading.Event())
+            return engine.choose(prompt, self._labels(request, engine), threading.Event())
+
+        return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
+
+    async def choose_act(self, request: ModelRequest) -> ActChoice:
+        """Return whether the model acts, and how, for a request that has an `act_prompt`."""
+
+        def choose() -> ActChoice:
+            engine = _engine(self.path, self._settings)
+            prompt = act_prompt(request)
+            assert prompt is not None
+            return self._choose_act(request, prompt, engine, threading.Event())
 
         return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
 
@@ -131,16 +153,25 @@ class LocalModel:
         return await asyncio.get_running_loop().run_in_executor(_THREAD, count)
 
     def usage_bound(self, request: ModelRequest) -> Usage:
-        """Return the most tokens of a call: of all prompts, if the choice is asked for first."""
+        """Return the most tokens of a call: of all prompts, if the choice is measured first."""
         window, most = self._settings.window or LOCAL_WINDOW, self._settings.max_tokens
-        prompts: list[Sequence[Message]] = [request.messages]
-        prompt = choice_prompt(request) if self._settings.two_step != "never" else None
+        decision = without_acts(request)
+        prompts: list[Sequence[Message]] = [max(request.messages, decision.messages, key=_bound)]
+        prompt = choice_prompt(decision) if self._settings.two_step != "never" else None
+        topics: list[tuple[str, str]] = []
         if prompt is not None:
-            texts = (prompt.text, *prompt.topic_texts, *(text for parts in prompt.replies for text in parts))
-            decided = (prompt.answer_messages(request, op) for op in (None, *prompt.ops))
-            prompts[0] = max(request.messages, *decided, key=_bound)
-            prompts += [prompt.messages, *((Message("system", prompt.topic), Message("user", text)) for text in texts)]
-            most += MAX_LABEL_TOKENS + len(texts)
+            topics += [(prompt.topic, text) for text in (prompt.text, *prompt.topic_texts)]
+            prompts.append(prompt.messages)
+        if (acts := act_prompt(request)) is not None:
+            steps = [acts, *(acts.within(act) for act in acts.acts if act.label in acts.groups)]
+            done = done_text(_done(request))
+            for step in steps:
+                topics += [(step.topic, text) for text in (step.text, *step.texts, *step.replies)]
+                prompts += [step.examples(range(len(step.acts))), step.options(done)]
+            prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
+            most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REASON_TOKENS
+        prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
+        most += MAX_LABEL_TOKENS + len(topics)
         return Usage(sum(min(_bound(one), window) for one in prompts), most)
 
     def _generate(
@@ -150,49 +181,131 @@ class LocalModel:
         request = self._readable(request, engine)
         digest = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
         is_free = self._settings.mode == "free" or digest in self._rejected_contracts or request.contract == PLAIN_TEXT
-        is_measured = not is_free and request.answer_form == "short"
-        prompt = choice_prompt(request) if is_measured and self._has_two_steps(engine) else None
-        choice = engine.choose(prompt, self._labels(request, engine, prompt), cancelled) if prompt else None
         try:
-            if prompt is not None and choice is not None:
-                return self._decide(request, prompt, choice, engine, cancelled, on_delta)
-            body = self._body(request.messages)
             if is_free:
-                return engine.generate(body, cancelled, "free", on_delta)
-            if is_measured:
-                body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
-            labels = self._labels(request, engine) if is_measured else ()
-            must_act = is_measured and not request.candidates and self._has_two_steps(engine)
-            contract = act_contract(request) if must_act else request.contract
-            schema = decoding_schema(contract, self._limits(engine, asks_confidence=not is_measured))
-            grammar, rest = _grammars(schema, request)
-            return engine.generate(body | {"grammar": grammar}, cancelled, "grammar", on_delta, labels, rest)
+                return engine.generate(self._body(request.messages), cancelled, "free", on_delta)
+            if request.answer_form != "short" or self._settings.two_step == "never":
+                return self._answer(request, engine, cancelled, on_delta)
+            return self._take_turn(request, engine, cancelled, on_delta)
         except SchemaRejected as error:
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(digest)
                 error.instead = "free"
             raise
 
-    def _decide(
+    def _take_turn(
         self,
         request: ModelRequest,
-        prompt: ChoicePrompt,
-        choice: Choice,
         engine: Engine,
         cancelled: threading.Event,
         on_delta: Callable[[str], None] | None,
     ) -> ModelAnswer:
-        """Generate an answer that makes a choice."""
-        op = prompt.op(choice.label)
-        if prompt.field and op is None:
-            reply = self._reply(request, prompt, choice.label, engine, cancelled)
+        """Act, if that is the next step; else decide."""
+        used, probability = Usage(), 1.0
+        if (prompt := act_prompt(request)) is not None:
+            chosen = self._choose_act(request, prompt, engine, cancelled)
+            used, probability = chosen.usage, chosen.probability
+            if chosen.act is not None:
+                acted = self._act(request, prompt, chosen, chosen.act, engine, cancelled)
+                used += acted.usage or Usage()
+                if not request.candidates or is_new(acted.text, request):
+                    return msgspec.structs.replace(acted, usage=used)
+        decision = self._readable(without_acts(request), engine)
+        answer = self._decide(decision, engine, cancelled, on_delta)
+        certainty = None if answer.choice_probability is None else answer.choice_probability * probability
+        usage = None if answer.usage is None else answer.usage + used
+        return msgspec.structs.replace(answer, usage=usage, choice_probability=certainty)
+
+    def _choose_act(
+        self, request: ModelRequest, prompt: ActPrompt, engine: Engine, cancelled: threading.Event
+    ) -> ActChoice:
+        if self._has_two_steps(engine) and engine.can_begin_answers:
+            return engine.choose_act(prompt, cancelled)
+        labels = ([DECIDE] if request.candidates else []) + list(prompt.labels)
+        sentence = {"type": "string", "minLength": 1, "maxLength": REASON_LENGTH}
+        fields: dict[str, Any] = {"reason": sentence, "next": {"enum": labels}}
+        schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+        body = self._body(prompt.options(done_text(_done(request))))
+        reply = engine.generate(body | {"grammar": answer_grammar(schema)}, cancelled, "grammar", None)
+        try:
+            said = msgspec.json.decode(reply.text)
+        except msgspec.DecodeError:  # it was cut off at `max_tokens`
+            return ActChoice(None, 1.0, reply.usage or Usage())
+        act = next((act for act in prompt.acts if act.label == said["next"]), None)
+        usage, reason = reply.usage or Usage(), whole_sentences(said["reason"], REASON_LENGTH)
+        if act is None or act.label not in prompt.groups:
+            return ActChoice(act, 1.0, usage, reason)
+        form = self._choose_act(msgspec.structs.replace(request, candidates=()), prompt.within(act), engine, cancelled)
+        return ActChoice(form.act, 1.0, usage + form.usage, reason)
+
+    def _act(
+        self,
+        request: ModelRequest,
+        prompt: ActPrompt,
+        chosen: ActChoice,
+        act: OfferedAct,
+        engine: Engine,
+        cancelled: threading.Event,
+    ) -> ModelAnswer:
+        """Generate the arguments of an act."""
+        schema = decoding_schema(act_contract(request, act), self._limits(engine, reason_length=0))
+        reply = self._begin(act_messages(request, prompt, act), schema, engine, cancelled, None)
+        text = reply.text.replace('{"reason": ""', '{"reason": ' + json.dumps(chosen.reason, ensure_ascii=False), 1)
+        return msgspec.structs.replace(reply, text=text)
+
+    def _decide(
+        self,
+        request: ModelRequest,
+        engine: Engine,
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None,
+    ) -> ModelAnswer:
+        """Decide: in two steps, or in one with a reason of the model's own."""
+        prompt = choice_prompt(request) if self._has_two_steps(engine) else None
+        choice = engine.choose(prompt, self._labels(request, engine), cancelled) if prompt else None
+        label = choice.label if choice else ""
+        if len(request.candidates) == 1 and self._has_two_steps(engine) and not self._can_abort(engine):
+            label = request.candidates[0].label
+        if not label:
+            return self._answer(request, engine, cancelled, on_delta)
+        field = reply_field(request.candidates) if request.turn and request.turn.is_conversation else None
+        if field:
+            answer = self._reply(request, field, label, engine, cancelled)
         else:
-            limits = self._limits(engine, asks_confidence=False)._replace(reason_length=DECIDED_REASON_LENGTH)
-            schema = decoding_schema(decided_contract(request, choice.label, op), limits)
-            grammar, rest = _grammars(schema, request)
-            body = self._body(prompt.answer_messages(request, op)) | {"grammar": grammar}
-            reply = engine.generate(body, cancelled, "grammar", on_delta, (), rest)
-        return choice.added_to(reply)
+            schema = decoding_schema(decided_contract(request, label), self._limits(engine, reason_length=0))
+            answer = self._begin(decided_messages(request), schema, engine, cancelled, on_delta)
+        return choice.added_to(answer) if choice else msgspec.structs.replace(answer, choice_probability=1.0)
+
+    def _begin(
+        self,
+        messages: Sequence[Message],
+        schema: dict[str, Any],
+        engine: Engine,
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None,
+    ) -> ModelAnswer:
+        """Generate an answer of which a part is certain."""
+        grammar = answer_grammar(schema)
+        body = self._body(messages) | {"grammar": grammar}
+        return engine.generate(body, cancelled, "grammar", on_delta, (), begin_answer(schema, grammar))
+
+    def _answer(
+        self,
+        request: ModelRequest,
+        engine: Engine,
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None,
+    ) -> ModelAnswer:
+        """Generate a whole answer in one step, and measure the probability of its choice in the short form."""
+        is_measured = request.answer_form == "short"
+        body = self._body(request.messages)
+        if is_measured:
+            body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
+        limits = self._limits(engine, reason_length=0 if self._has_two_steps(engine) else REASON_LENGTH)
+        schema = decoding_schema(request.contract, limits._replace(asks_confidence=not is_measured))
+        labels = self._labels(request, engine) if is_measured else ()
+        reply = engine.generate(body | {"grammar": answer_grammar(schema)}, cancelled, "grammar", on_delta, labels)
+        return msgspec.structs.replace(reply, text=_with_whole_reason(reply.text))
 
     def _body(self, messages: Sequence[Message]) -> dict[str, Any]:
         """Return the request to the engine, without a grammar."""
@@ -200,36 +313,35 @@ class LocalModel:
         body["max_tokens"] = self._settings.max_tokens
         return body if self._settings.temperature is None else body | {"temperature": self._settings.temperature}
 
-    def _limits(self, engine: Engine, *, asks_confidence: bool) -> DecodingLimits:
+    def _limits(self, engine: Engine, *, reason_length: int) -> DecodingLimits:
         return DecodingLimits(
             is_small=self._is_small,
             bounds_numbers=True,
             allows_abort=self._can_abort(engine),
-            asks_confidence=asks_confidence,
-            reason_begins=REASON,
+            asks_confidence=False,
+            reason_length=reason_length,
         )
 
     def _reply(
-        self, request: ModelRequest, prompt: ChoicePrompt, label: str, engine: Engine, cancelled: threading.Event
+        self, request: ModelRequest, field: str, label: str, engine: Engine, cancelled: threading.Event
     ) -> ModelAnswer:
         """Generate the text of a reply in a conversation, and return it as a short answer.
 
         A small model writes better without a JSON object around its text, in the prompt and in the answer.
         """
-        said = [_spoken(message, prompt.field) for message in prompt.answer_messages(request)]
+        said = [_spoken(message, field) for message in request.messages]
         body = self._body([message for message in said if message.role != "assistant" or message.text])
         body["max_tokens"] = min(self._settings.max_tokens, _SMALL_REPLY if self._is_small else _REPLY)
         reply = engine.generate(body | {"repeat_penalty": _REPEAT_PENALTY}, cancelled, "free", None)
-        text = _whole_sentences(reply.text.strip()) if reply.is_truncated else reply.text.strip()
-        answer = {"reason": _REPLY_REASON, "choice": label, "data": {prompt.field: text or _NO_TEXT}}
+        text = f"{_whole_part(reply.text.strip())} …" if reply.is_truncated else reply.text.strip()
+        answer = {"reason": "", "choice": label, "data": {field: text or _NO_TEXT}}
         return msgspec.structs.replace(reply, text=json.dumps(answer, ensure_ascii=False), is_truncated=False)
 
-    def _labels(self, request: ModelRequest, engine: Engine, prompt: ChoicePrompt | None = None) -> tuple[str, ...]:
-        """Return the choices on offer: decisions, and ops in a conversation, which cannot be aborted."""
+    def _labels(self, request: ModelRequest, engine: Engine) -> tuple[str, ...]:
+        """Return the choices on offer. A conversation cannot be aborted."""
         labels = tuple(candidate.label for candidate in request.candidates)
-        if prompt is not None and prompt.is_conversation:
-            return (*labels, *(op.label for op in prompt.ops))
-        return (*labels, "abort") if self._can_abort(engine) else labels
+        is_conversation = request.turn is not None and request.turn.is_conversation
+        return (*labels, "abort") if self._can_abort(engine) and not is_conversation else labels
 
     def _can_abort(self, engine: Engine) -> bool:
         """Return whether the model may abort: a small one cannot judge that a task is impossible."""
@@ -246,12 +358,14 @@ class LocalModel:
         return self._settings.two_step == "always"
 
 
+REASON_LENGTH = 300
+"""Maximum length of a reason. One that reaches it is cut off, so that only its whole sentences are recorded."""
+_REASON_TOKENS = 400
 _REPLY = 400
 _SMALL_REPLY = 100
 """Maximum number of tokens of a reply in a conversation. Small models do not find an end by themselves."""
 _REPEAT_PENALTY = 1.15
 """Keeps small models from repeating a sentence without end."""
-_REPLY_REASON = "a reply"
 _NO_TEXT = "…"
 _ACTED = ""
 
@@ -268,74 +382,38 @@ def _spoken(message: Message, field: str) -> Message:
     return Message("assistant", said) if isinstance(said, str) else message
 
 
-def _whole_sentences(text: str) -> str:
-    """Return a text that was cut off up to the end of its last sentence."""
-    ends = [found.end() for found in re.finditer(r"[.!?](?=\s)", text)]
-    return f"{text[: ends[-1]] if ends else text} …"
+def whole_sentences(text: str, most: int) -> str:
+    """Return a reason that may have been cut off at a length: its whole sentences, or nothing."""
+    return text.strip() if len(text) < most else _whole_part(text.strip(), "")
+
+
+def _whole_part(text: str, otherwise: str | None = None) -> str:
+    """Return a text up to the end of its last sentence; without one, the whole text or another."""
+    ends = [found.end() for found in re.finditer(r"[.!?](?=\s|$)", text)]
+    return text[: ends[-1]] if ends else text if otherwise is None else otherwise
+
+
+def _with_whole_reason(text: str) -> str:
+    """Return an answer whose reason is not cut off in the middle of a sentence."""
+    try:
+        answer = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    told = answer.get("control", {}).get("reason", {}) if "control" in answer else answer
+    name = "summary" if "control" in answer else "reason"
+    if len(told.get(name, "")) < REASON_LENGTH:
+        return text
+    told[name] = whole_sentences(told[name], REASON_LENGTH)
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _done(request: ModelRequest) -> Sequence[PerformedAct]:
+    return request.turn.done if request.turn is not None else ()
 
 
 def _bound(messages: Sequence[Message]) -> int:
     """Return the most tokens of a prompt, with the three bytes that breaking up each template token adds."""
     return prompt_bound(messages) + 3 * sum(len(TEMPLATE_TOKENS.findall(message.text)) for message in messages)
-
-
-DECIDED_REASON_LENGTH = 30
-"""A reason for a choice that is already made need not be long."""
-_LLGUIDANCE = "%llguidance"
-_SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-
-
-def _grammars(schema: dict[str, Any], request: ModelRequest) -> tuple[str, str | None]:
-    """Return the grammar of an answer, and that of its rest in the short form, if the answer can be begun."""
-    grammar = _grammar(schema)
-    is_begun = request.answer_form == "short" and grammar.startswith(_LLGUIDANCE)
-    return grammar, _rest_grammar(schema) if is_begun else None
-
-
-def _grammar(schema: dict[str, Any]) -> str:
-    """Return the grammar of a schema. It allows no white space but one blank after `:` and `,`.
-
-    Models write these blanks as part of the next token, so that they cost nothing; other white space costs tokens.
-    """
-    import xllamacpp  # type: ignore[import-untyped]
-
-    try:
-        grammar: str = xllamacpp.json_schema_to_grammar(schema)
-    except Exception as error:
-        raise engine_error(f"no grammar for the schema of the answer: {error}") from error
-    if not grammar.startswith(_LLGUIDANCE):
-        return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
-    return f"{_LLGUIDANCE} {{}}\nstart: %json {json.dumps(schema | {'x-guidance': _SEPARATORS})}\n"
-
-
-def _rest_grammar(schema: dict[str, Any]) -> str | None:
-    """Return the grammar of what follows `REASON_BEGINS` in an answer; `None` if not every answer begins like that.
-
-    Only llguidance can describe a part of a JSON object.
-    """
-    patterns = {_reason_pattern(branch) for branch in schema.get("anyOf", ())}
-    if len(patterns) != 1 or None in patterns:
-        return None
-    [words] = patterns
-    shared = {"x-guidance": _SEPARATORS} | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
-    branches: list[str] = []
-    rules = [f"REASON: / {words}/"]
-    for branch in schema["anyOf"]:
-        parts: list[str] = []
-        for name, field in list(branch["properties"].items())[1:]:
-            part = f"{json.dumps(f', {json.dumps(name)}: ')} field{len(rules)}"
-            parts.append(part if name in branch["required"] else f"({part})?")
-            rules.append(f"field{len(rules)}: %json {json.dumps(field | shared)}")
-        branches.append(" ".join(parts))
-    return "\n".join((f"{_LLGUIDANCE} {{}}", rf'start: REASON "\"" ({" | ".join(branches)}) "}}"', *rules, ""))
-
-
-def _reason_pattern(branch: dict[str, Any]) -> str | None:
-    """Return the pattern of the reason after its beginning; `None` if the object does not begin with it."""
-    name, field = next(iter(branch["properties"].items()))
-    begin = f"^{REASON}"
-    pattern = field.get("pattern", "") if name == "reason" and name in branch["required"] else ""
-    return pattern.removeprefix(begin).removesuffix("$") if pattern.startswith(begin) else None
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:

@@ -17,9 +17,20 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.acting import ActChoice, best_act, likely_acts
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
-from reyn.models.two_step import Choice, Token, Topic, choice_probability, label_probabilities, similarity, topic
+from reyn.models.two_step import (
+    REPLY_MARGIN,
+    Choice,
+    Token,
+    Topic,
+    choice_probability,
+    label_probabilities,
+    similarity,
+    topic,
+    weighed_acts,
+)
 
 if TYPE_CHECKING:
     import threading
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.errors import ModelError
+    from reyn.models.acting import ActPrompt
+    from reyn.models.grammars import BegunAnswer
     from reyn.models.protocol import OutputMode
     from reyn.models.two_step import ChoicePrompt
 
@@ -38,11 +51,9 @@ LARGE_PARAMETERS = 1_000_000_000
 """Models with fewer parameters decide in two steps by default, and cannot abort."""
 _BATCH_TOKENS = 32
 """Prompt tokens per batch. A call can be cancelled between batches; larger ones are not faster on a CPU."""
-REASON = "This is about "
-"""How the grammar makes a reason begin. A small model that may begin as it likes copies the first choice that it has
-read; one that has to paraphrase the input then chooses by that."""
-REASON_BEGINS = '{"reason": "' + REASON.rstrip()
-"""How an answer begins whose choice is made. The blank belongs to the next token."""
+REASON_BEGINS = '{"reason": "This is about'
+"""The beginning of a reason after which topics are measured. It is no part of an answer. A small model that may begin
+as it likes copies the first choice that it has read. The blank belongs to the next token."""
 _CHOICE_BEGINS = '{"choice": "'
 _LABEL_TOKENS = 100
 _TOPIC_BEGINS = 'One word: "'
@@ -82,32 +93,56 @@ class Engine:
         except Exception as error:
             raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
         self._static_text = ""
-        self._can_begin_answers = True
+        self.can_begin_answers = True
         self._topics: dict[str, Topic] = {}
         self.parameters = self._count_parameters()
 
     def choose(self, prompt: ChoicePrompt, labels: tuple[str, ...], cancelled: threading.Event) -> Choice:
         """Ask for one of the labels and nothing else, then weigh the labels by the topic of the input.
 
-        The result does not depend on the temperature. If there is one label, the model is not asked.
+        The result does not depend on the temperature.
         """
-        if len(labels) == 1:
-            return Choice(labels, [1.0], [], Usage())
         asked, usage = self._ask_label(
             to_chat_messages((message.role, message.text) for message in prompt.messages), labels, cancelled
         )
         similarities: list[float] = []
         shared = Usage()
-        if self._can_begin_answers:
-            groups = (*prompt.replies, *((text,) for text in prompt.topic_texts))
-            begins = _TOPIC_BEGINS if prompt.is_conversation else REASON_BEGINS
-            known = [[self._known_topic(prompt.topic, text, begins, cancelled) for text in texts] for texts in groups]
-            own, used = self._topic(prompt.topic, prompt.text, begins, cancelled)
-            similarities = [sum(similarity(own, vector) for vector, _ in group) / len(group) for group in known]
-            usage = sum((spent for group in known for _, spent in group), usage + used)
-            shared = Usage() if prompt.is_conversation else used
-        probabilities = label_probabilities(asked, labels)
-        return Choice(labels, probabilities, similarities, usage, len(prompt.replies), shared)
+        if self.can_begin_answers:
+            begins, system = REASON_BEGINS, prompt.topic
+            known = [self._known_topic(system, text, begins, cancelled) for text in prompt.topic_texts]
+            own, shared = self._topic(system, prompt.text, begins, cancelled)
+            similarities = [similarity(own, vector) for vector, _ in known]
+            usage = sum((spent for _, spent in known), usage + shared)
+        return Choice(labels, label_probabilities(asked, labels), similarities, usage, shared)
+
+    def choose_act(self, prompt: ActPrompt, cancelled: threading.Event) -> ActChoice:
+        """Compare what the model says that it has to do with the input, with each act, and with other messages.
+
+        The examples choose among acts that are more similar than messages that need none.
+        """
+        if not prompt.replies and len(prompt.acts) == 1:
+            return ActChoice(prompt.acts[0], 1.0, Usage())
+        begins, system = _TOPIC_BEGINS, prompt.topic
+        own, usage = self._topic(system, prompt.text, begins, cancelled)
+        known = [self._known_topic(system, text, begins, cancelled) for text in (*prompt.replies, *prompt.texts)]
+        usage = sum((spent for _, spent in known), usage)
+        similarities = [similarity(own, vector) for vector, _ in known]
+        count = len(prompt.replies)
+        acts, reply = similarities[count:], sum(similarities[:count]) / count if count else 0.0
+        likely = likely_acts(acts, reply + REPLY_MARGIN if count else None)
+        if not likely:
+            return ActChoice(None, weighed_acts([0.0, *[1.0] * len(acts)], [reply, *acts], 1)[0], usage)
+        probabilities = [1.0]
+        if len(likely) > 1:
+            labels = [prompt.labels[number] for number in likely]
+            messages = to_chat_messages((message.role, message.text) for message in prompt.examples(likely))
+            asked, spent = self._ask_label(messages, labels, cancelled)
+            probabilities, usage = label_probabilities(asked, labels), usage + spent
+        act, probability = best_act(prompt, likely, acts, probabilities, reply)
+        if act.label not in prompt.groups:
+            return ActChoice(act, probability, usage)
+        form = self.choose_act(prompt.within(act), cancelled)
+        return ActChoice(form.act, probability * form.probability, usage + form.usage)
 
     def _known_topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
         """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""
@@ -165,13 +200,13 @@ class Engine:
 
         `rest` has what the request says about the rest of the answer instead of the whole.
         """
-        if self._can_begin_answers:
+        if self.can_begin_answers:
             begun = [*body["messages"], {"role": "assistant", "content": beginning}]
             answer = self._complete(body | rest | {"messages": begun}, cancelled, on_delta, beginning)
             try:
                 return answer, answer.reply("grammar", tokens_read, labels)
             except ModelBroken:
-                self._can_begin_answers = False
+                self.can_begin_answers = False
         answer = self._complete(body, cancelled, on_delta)
         return answer, answer.reply("grammar", tokens_read, labels)
 
@@ -182,16 +217,17 @@ class Engine:
         mode: OutputMode,
         on_delta: Callable[[str], None] | None,
         labels: tuple[str, ...] = (),
-        rest: str | None = None,
+        begun: BegunAnswer | None = None,
     ) -> ModelAnswer:
         """Generate an answer, and measure the probability of its choice among `labels`.
 
-        With the grammar `rest`, the answer begins with `REASON_BEGINS`, which then costs no output tokens.
+        A beginning that is certain costs no output tokens.
         """
         tokens_read = self._prepare(body, body["messages"][:1], cancelled)
-        if rest is None:
+        if begun is None:
             return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
-        return self._begun(body, REASON_BEGINS, {"grammar": rest}, tokens_read, cancelled, on_delta, labels)[1]
+        rest = {"grammar": begun.grammar}
+        return self._begun(body, begun.text, rest, tokens_read, cancelled, on_delta, labels)[1]
 
     def _complete(
         self,

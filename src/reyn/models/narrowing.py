@@ -54,8 +54,7 @@ class DecodingLimits(NamedTuple):
         bounds_numbers: Whether numbers without bounds get some: a decoder could write digits without end.
         allows_abort: Whether the model may abort the run; a small model never may.
         asks_confidence: Whether a short answer states its confidence; not needed where the engine measures it.
-        reason_begins: Words with which the reason of an answer has to begin.
-        reason_length: Maximum length of what follows these words.
+        reason_length: Maximum length of the reason of an answer; 0 for an empty one.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
     """
 
@@ -63,8 +62,7 @@ class DecodingLimits(NamedTuple):
     bounds_numbers: bool = False
     allows_abort: bool = True
     asks_confidence: bool = True
-    reason_begins: str = ""
-    reason_length: int = 50
+    reason_length: int = 300
     is_op: bool = False
 
     @property

@@ -136,36 +136,47 @@ def reply_field(candidates: tuple[Candidate, ...]) -> str | None:
     return name if is_text and schema.get("required") == [name] else None
 
 
-class OfferedTarget(msgspec.Struct, frozen=True):
-    """Something that an op on offer can act on.
+class OfferedAct(msgspec.Struct, frozen=True):
+    """An act that the model may request next: one form of an op, or an op with a certain target.
 
     Attributes:
-        kind: The op kind.
-        field: The field of the op that names the target.
-        name: The name of the target.
-        text: When to choose it.
-        fields: The further arguments of the op, in words.
+        label: Its name, unique among the acts of a turn.
+        fixed: The fields of the op that it stands for: the kind, and the form or the target.
+        text: When to choose it, on one line.
+        fields: The further arguments, in words; empty if it needs none.
+        group: What all forms of the op are for, if it has several.
     """
 
-    kind: str
-    field: str
-    name: str
+    label: str
+    fixed: dict[str, Any]
     text: str
-    fields: str
+    fields: str = ""
+    group: str = ""
 
 
-class ChatTurn(msgspec.Struct, frozen=True):
-    """What `messages` say about a turn of a conversation.
+class PerformedAct(msgspec.Struct, frozen=True):
+    """An op that succeeded in this visit: its arguments, and its result as the model sees it."""
+
+    args: dict[str, Any]
+    result: str
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What `messages` say about a turn in which the model may act, or one of a conversation.
 
     Attributes:
-        text: What the user says.
-        system: The system message of a reply, without the ops on offer. If a reply is one text, it asks for text.
-        targets: What the ops on offer can act on.
+        text: The input, or what the user says.
+        system: The system message without the acts on offer. If a reply is one text, it asks for text.
+        acts: The acts on offer.
+        done: The acts that succeeded in this visit.
+        is_conversation: Whether it is a turn of a conversation that stays open.
     """
 
     text: str
     system: str
-    targets: tuple[OfferedTarget, ...] = ()
+    acts: tuple[OfferedAct, ...] = ()
+    done: tuple[PerformedAct, ...] = ()
+    is_conversation: bool = False
 
 
 class ModelRequest(msgspec.Struct, frozen=True, dict=True):
@@ -189,7 +200,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
         task: The role and the instructions of the phase.
-        turn: The turn of a conversation, in the short form.
+        turn: The turn, in the short form, if the model may act or the phase is a conversation.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
         needs_images: Whether images came with the turn: with the input, the message, the history or a hook. Reyn sends
@@ -209,7 +220,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
     task: str = ""
-    turn: ChatTurn | None = None
+    turn: Turn | None = None
     max_tokens: int = 1024
     needs_images: bool = False
 

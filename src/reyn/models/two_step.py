@@ -1,9 +1,9 @@
 """Decide in two steps, for models below one billion parameters (`bench/decisions`): first the choice, then the answer.
 
 The first step has two prompts. In one, each choice's text is an example input and its label the answer. The other is
-the prompt of the answer, with the input and with the text of each choice: the words with which the model begins its
-reason are compared. In a conversation, the prompt of the answer depends on the choice, so the second prompt asks for
-the topic of a text in one word. `local_engine` asks; this module writes the prompts and weighs what comes back.
+the prompt of the answer, with the input and with the text of each choice: the words with which the model would begin to
+say what it is about are compared. `local_engine` asks; this module writes the prompts and weighs what comes back.
+Whether to act instead is decided before (`acting`).
 """
 
 from __future__ import annotations
@@ -16,127 +16,59 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.journal.kinds import Usage
-from reyn.models.protocol import ANSWER_HEADING, Message, reply_field
+from reyn.models.protocol import ANSWER_HEADING, Message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.models.protocol import ChatTurn, ModelAnswer, ModelRequest, OfferedTarget
+    from reyn.models.protocol import ModelAnswer, ModelRequest
 
-_ABORT = "abort"
-_TOPIC = "First say in one word what the message is about."
 _CHOICE = re.compile(r'(?<!\\)"choice"\s*:\s*"')
 
 
 # -- prompts ------------------------------------------------------------------------------------------
 
 
-class OpChoice(NamedTuple):
-    """A choice that stands for an op with a certain target, and the system message for an answer with this op."""
-
-    label: str
-    offered: OfferedTarget
-    prompt: str
-
-
 class ChoicePrompt(NamedTuple):
     """The prompts that ask for the choice alone.
 
     Attributes:
-        examples: Messages that show each choice as an example; the input follows them. Empty if there is one choice.
-        topic: The system message of the prompt in which the model names the topic of a text: that of the answer, or in
-            a conversation one that asks for the topic in one word.
+        examples: Messages that show each choice as an example; the input follows them.
+        topic: The system message of the prompt in which the model names the topic of a text: that of the answer.
         topic_texts: Texts whose topic can be compared with that of the input, in the order of the choices.
         text: The input.
-        ops: The choices that are ops. They come after the candidates.
-        replies: In a conversation, example messages for each candidate. `topic_texts` then has the ops alone.
-        is_conversation: Whether the input is the last message of a conversation.
-        system: In a conversation, the system message of a reply.
-        field: In a conversation whose reply is a single text, the field of the text; `system` then asks for text.
     """
 
     examples: tuple[Message, ...]
     topic: str
     topic_texts: tuple[str, ...]
     text: str
-    ops: tuple[OpChoice, ...] = ()
-    replies: tuple[tuple[str, ...], ...] = ()
-    is_conversation: bool = False
-    system: str = ""
-    field: str = ""
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The examples and the input."""
         return (*self.examples, Message("user", self.text))
 
-    def op(self, label: str) -> OpChoice | None:
-        """Return the op that a choice stands for; `None` if it is a decision."""
-        return next((op for op in self.ops if op.label == label), None)
-
-    def answer_messages(self, request: ModelRequest, op: OpChoice | None = None) -> Sequence[Message]:
-        """Return the prompt for an answer whose choice is made, without the choices and the ops on offer.
-
-        Args:
-            request: The request.
-            op: The op that the choice stands for; `None` for a decision.
-        """
-        if op is not None:
-            return (Message("system", op.prompt), Message("user", self.text))
-        if self.is_conversation:
-            return (Message("system", self.system), *request.messages[1:])
-        return (request.messages[0], Message("user", self.text), *request.messages[2:])
-
 
 def choice_prompt(request: ModelRequest) -> ChoicePrompt | None:
     """Return the prompts that ask for the choice alone.
 
-    There are none if the phase has one candidate, if two candidates have the same text, or if ops are offered outside
-    of a conversation: the model may then act instead. Where it has to act, there is no candidate.
+    There are none if there is one candidate, if two candidates have the same text, or if acts are on offer, too.
     """
-    if request.answer_form != "short" or not request.candidates:
+    if request.answer_form != "short":
         return None
     choices = [(candidate.label, _one_line(candidate.description)) for candidate in request.candidates]
-    if request.turn is not None:
-        return _conversation_prompt(request, request.turn, choices)
     texts, branches = {text.casefold() for _, text in choices}, _branches(request)
     if len(choices) < 2 or len(texts) < len(choices) or not branches or any("ops" in b["properties"] for b in branches):
         return None
-    system, turn = (message.text for message in request.messages[:2])
-    before, heading, _ = turn.rpartition(ANSWER_HEADING)
-    return ChoicePrompt(_examples(request.task, choices), system, _named(choices), before if heading else turn)
+    text = request.turn.text if request.turn is not None else without_closing(request.messages[1].text)
+    return ChoicePrompt(_examples(request.task, choices), request.messages[0].text, _named(choices), text)
 
 
-def _conversation_prompt(request: ModelRequest, turn: ChatTurn, choices: list[tuple[str, str]]) -> ChoicePrompt:
-    """Return the prompts of a turn in a conversation: reply, or an op with one of its targets.
-
-    The text of a candidate lists messages to which the model replies, separated by semicolons. A small model is not
-    offered ops without targets, because it calls them at random.
-    """
-    replies, found = list(choices), []
-    taken = {label for label, _ in choices} | {_ABORT}
-    texts = {text.casefold() for _, text in choices}
-    for target in turn.targets:
-        label = f"{target.kind}:{target.name}" if target.name in taken else target.name
-        text = target.text if target.text.casefold() not in texts else f"{label}: {target.text}"
-        taken.add(label)
-        texts.add(text.casefold())
-        choices.append((label, text))
-        prompt = f"{text}.\n\nTake the input of {label} from the message.\n{target.fields}"
-        found.append(OpChoice(label, target, prompt))
-    replies = replies if found else []
-    is_choice = len(choices) > 1
-    return ChoicePrompt(
-        _examples(request.task, choices) if is_choice else (),
-        f"{request.task}\n\n{_TOPIC}" if is_choice else request.messages[0].text,
-        _named(choices[len(replies) :]) if is_choice else (),
-        turn.text,
-        tuple(found),
-        tuple(tuple(part.strip() for part in text.split(";") if part.strip()) or (text,) for _, text in replies),
-        is_conversation=True,
-        system=turn.system,
-        field=reply_field(request.candidates) or "",
-    )
+def without_closing(text: str) -> str:
+    """Return the last message without its end, which says what to answer."""
+    before, heading, _ = text.rpartition(ANSWER_HEADING)
+    return before if heading else text
 
 
 def _examples(task: str, choices: Sequence[tuple[str, str]]) -> tuple[Message, ...]:
@@ -163,44 +95,17 @@ def _branches(request: ModelRequest) -> list[dict[str, Any]]:
     return list(request.contract.get("anyOf", ()))
 
 
-def decided_contract(request: ModelRequest, label: str, op: OpChoice | None) -> dict[str, Any]:
-    """Return the contract of an answer whose choice is made.
-
-    Args:
-        request: The request.
-        label: The only choice that the answer may make.
-        op: The only op that it may have, if the choice stands for an op.
-    """
-    if op is not None:
-        return {"anyOf": [_one_op(one, op.offered) for one in _branches(request) if "ops" in one["properties"]]}
+def decided_contract(request: ModelRequest, label: str) -> dict[str, Any]:
+    """Return the contract of an answer that makes this choice."""
     return {"anyOf": [one for one in _branches(request) if one["properties"].get("choice") == {"const": label}]}
 
 
-def act_contract(request: ModelRequest) -> dict[str, Any]:
-    """Return the contract of an answer to a request that has no candidate: one op, of those that are left to do.
-
-    If there is one form of one op, the model fills in its arguments.
-    """
-    branches = [one for one in _branches(request) if "ops" in one["properties"]]
-    return {"anyOf": [_with_ops(one, one["properties"]["ops"]["items"]["anyOf"]) for one in branches]}
-
-
-def _one_op(branch: dict[str, Any], offered: OfferedTarget) -> dict[str, Any]:
-    """Return the branch of an act turn with one op that has a certain target."""
-    calls: list[dict[str, Any]] = []
-    for call in branch["properties"]["ops"]["items"]["anyOf"]:
-        fields = call["properties"]
-        named = fields.get(offered.field, {})
-        is_target = named.get("const") == offered.name or offered.name in named.get("enum", ())
-        if fields["kind"] == {"const": offered.kind} and is_target:
-            calls.append(call | {"properties": fields | {offered.field: {"const": offered.name}}})
-    return _with_ops(branch, calls)
-
-
-def _with_ops(branch: dict[str, Any], calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the branch of an act turn with one of some calls."""
-    ops = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": 1}
-    return branch | {"properties": branch["properties"] | {"ops": ops}}
+def decided_messages(request: ModelRequest) -> Sequence[Message]:
+    """Return the prompt of an answer whose choice is made: without the choices after the input."""
+    if request.turn is not None:
+        return request.messages
+    system, said, *rest = request.messages
+    return (system, Message("user", without_closing(said.text)), *rest)
 
 
 # -- the choice ---------------------------------------------------------------------------------------
@@ -214,7 +119,6 @@ class Choice(NamedTuple):
         by_examples: The probability of each label after the examples.
         similarities: The similarity of the input with the text of each choice; empty if it was not measured.
         usage: What the step used.
-        replies: In a conversation with ops to choose from, the number of labels that are replies.
         shared: What the call used whose prompt is that of the answer, too. It is a part of `usage`.
     """
 
@@ -222,7 +126,6 @@ class Choice(NamedTuple):
     by_examples: list[float]
     similarities: list[float]
     usage: Usage
-    replies: int = 0
     shared: Usage = Usage()
 
     @property
@@ -239,8 +142,6 @@ class Choice(NamedTuple):
     def _probabilities(self) -> list[float]:
         if not self.similarities:
             return self.by_examples
-        if self.replies:
-            return weighed_acts(self.by_examples, self.similarities, self.replies)
         return weighed(self.by_examples, self.similarities)
 
     def added_to(self, reply: ModelAnswer) -> ModelAnswer:
@@ -263,7 +164,7 @@ WEIGHT = 40.0
 """The weight of a similarity beside the logarithm of a probability, measured on small models (`bench/decisions`)."""
 
 REPLY_MARGIN = 0.02
-"""How much more similar than a reply an op has to be, measured on small models (`bench/routing`)."""
+"""How much more similar an act has to be than messages that need none, measured on small models (`bench/routing`)."""
 
 Topic = dict[str, float]
 """The likeliest words, with their log probabilities above that of the least likely of them."""
@@ -296,10 +197,10 @@ def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> li
 
 
 def weighed_acts(probabilities: Sequence[float], similarities: Sequence[float], replies: int) -> list[float]:
-    """Return the probabilities of the choices in a conversation: to reply, or one of several ops.
+    """Return the probabilities of the choices where a model may act: to reply or decide, or one of several acts.
 
-    A model prefers the label of an op to that of a reply, or the reverse, whatever the input is. So replies and ops are
-    compared by their similarity alone; the probabilities help to choose among the ops.
+    A model prefers the label of an act to that of a reply, or the reverse, whatever the input is. So replies and acts
+    are compared by their similarity alone; the probabilities help to choose among the acts.
 
     Args:
         probabilities: The probability of each choice after the examples.
@@ -336,7 +237,7 @@ def choice_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float 
 def label_probabilities(tokens: Sequence[Token], labels: Sequence[str]) -> list[float]:
     """Return the probability of each label, given the tokens of a text that consists of one of them.
 
-    Labels that begin with the same token are distinguished where they differ from the generated one; those that differ
+    Labels that begin with the same token are told apart where they differ from the generated one; those that differ
     from it in the same token share the probability of that token equally.
     """
     probabilities = dict.fromkeys(labels, 1.0)

@@ -80,7 +80,8 @@ def weights_path(weights: Weights) -> Path | None:
 def find_weights(name: str, root: Path) -> tuple[Weights | None, Path | None]:
     """Return the known weights of a name, if it is one, and the path; other names are paths, relative to a folder."""
     known = KNOWN_WEIGHTS.get(name or DEFAULT_WEIGHTS)
-    return known, weights_path(known) if known else root / Path(name).expanduser()
+    # `Path.expanduser` fails without a home directory.
+    return known, weights_path(known) if known else root / os.path.expanduser(name)  # noqa: PTH111
 
 
 def pull(weights: Weights, report: Callable[[str], None]) -> Path:

@@ -13,7 +13,7 @@ import msgspec
 
 from reyn.context import estimate_tokens
 from reyn.context.budget import FrameSection, SectionCost
-from reyn.context.frame import ContextFrame, Execution, RejectedArtifact
+from reyn.context.frame import ContextFrame, Execution, RejectedArtifact, advised
 from reyn.context.handoff import PhaseHandoff
 from reyn.context.render import (
     begins_visit,
@@ -171,7 +171,7 @@ class RecordedPrompt:
             phase = _unpinned(self._content(state.started.skill_hash)).phases.get(state.phase)
         except ReynError:
             return ""
-        return phase.instructions.strip() if phase else ""
+        return advised(phase.instructions, phase.advice).strip() if phase else ""
 
     def _turn_sections(self, message: kinds.FrameMessage) -> Iterator[FrameSection]:
         """Yield the sections of the message with the input: the input, then one per heading."""

@@ -13,6 +13,7 @@ from reyn.errors import (
     ApprovalUnnamed,
     BlobMissing,
     FillFailed,
+    ImagesUnsupported,
     JournalError,
     NextAction,
     PromptTooLong,
@@ -104,7 +105,7 @@ class _Pinned(msgspec.Struct):
 
 _IN_SKILL = (AnswersRejected.code, StepFailed.code, SubRunFailed.code, WorkNotDone.code, FillFailed.code)
 """Failures whose cause is in the skill, of which a run has its own copy."""
-_IN_MODEL = (RecordingMissing.code, RequestRejected.code, PromptTooLong.code)
+_IN_MODEL = (RecordingMissing.code, ImagesUnsupported.code, RequestRejected.code, PromptTooLong.code)
 """Failures of a model that the same request meets again."""
 
 

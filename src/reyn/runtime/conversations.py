@@ -6,7 +6,9 @@ A message goes to the inbox of the run. The process that executes the run, now o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 from reyn.context.messages import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, ImagesUnsupported, InputInvalid, MutationInvalid, RunNotResumable
@@ -16,11 +18,12 @@ from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 from reyn.kernel.world.agent_messages import abort_turns
 from reyn.kernel.world.inbox import images_error, take_messages
+from reyn.kernel.world.run_scope import current_scope
 from reyn.kernel.world.services import Observers
 from reyn.runtime.forks import copy_conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from reyn.journal import RunRow
     from reyn.journal.port import InboxPayload
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Image
     from reyn.runtime.executor import RunExecutor
+    from reyn.runtime.same_call import RunCall
 
 MAX_TITLE_CHARS = 200
 
@@ -48,6 +52,49 @@ class Conversations:
         self._runs = executor.runs
         self._executor = executor
         self._known: set[str] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """The order of the callers that execute a conversation."""
+
+    async def execute(
+        self,
+        run_id: str,
+        begin: Callable[[], RunCall],
+        enter: Callable[[RunRow], dict[str, Any]],
+        *,
+        wait: bool,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        """Execute a conversation until it ends or stops. `reyn.chat` uses this.
+
+        Messages are sent under the claim on the run, so that the caller who sends a message also executes it.
+
+        Args:
+            run_id: The run.
+            begin: Returns how the conversation starts, if it is new.
+            enter: Sends messages to a conversation that exists; returns the options of `resume`.
+            wait: Whether to wait while another caller executes it. Those of one runtime wait in the order of their
+                calls. A call inside an op does not wait: the conversation could wait for the op.
+            listener: A callback that receives every event after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
+
+        Raises:
+            RunBusy: Another caller executes it. Neither `begin` nor `enter` was called.
+        """
+        executor, observers = self._executor, Observers(listener, on_delta)
+
+        async def attempt() -> RunResult:
+            row = self._services.journal.find(run_id)
+            if row is None:
+                call = begin()
+                call = call._replace(input=self._services.scrubber.scrub_value(call.input))
+                return await executor.new_run(run_id, call, observers)()
+            return await executor.resume(run_id, observers, **enter(row))
+
+        if not wait or current_scope() is not None:
+            return await executor.claim_and_execute(run_id, attempt, observers)
+        async with self._turns.setdefault(run_id, asyncio.Lock()):
+            return await executor.attach(run_id, attempt, observers)
 
     def say(
         self, run: str, text: str, *, by: str = "", images: Sequence[Image] = (), instructions: str | None = None
@@ -72,19 +119,24 @@ class Conversations:
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
         """
-        row = self._conversation(run, "continued")
-        if row.status in ENDED:
-            raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
-        message = checked_message(self._services.scrubber.scrub_value(text), has_images=bool(images))
+        row = self._conversation(run, "continued", is_open=True)
+        message = checked_message(self._services.scrubber.scrub_value(text), images)
         attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
-        if fault := images_error(attached):
-            raise InputInvalid(fault, hint="Pass images with content, or with an address.")
         if instructions is not None:
             instructions = checked_message(self._services.scrubber.scrub_value(instructions))
         if row.status == "failed" and self._runs.result(row.run_id).code == ImagesUnsupported.code:
             self.abort_turn(row.run_id, "a new message came before the reply")
         posted = self._post(row.run_id, Say(message, by, images=attached, instructions=instructions))
         return PostedMessage(row.run_id, posted, self._services.journal.is_claimed(row.run_id))
+
+    def check_open(self, run: str) -> RunRow:
+        """Return a conversation that takes messages.
+
+        Raises:
+            ConversationInvalid: The run is not a conversation.
+            RunNotResumable: The conversation has ended.
+        """
+        return self._conversation(run, "continued", is_open=True)
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:
         """Give a conversation a title, which `reyn chats` shows; an empty one removes it.
@@ -116,10 +168,15 @@ class Conversations:
         """
         return copy_conversation(self._executor, self._conversation(run, "copied"), run_id)
 
-    def _conversation(self, run: str, what: str) -> RunRow:
-        """Return a run that is a conversation and was not imported. A run that is one stays one: it is read once."""
+    def _conversation(self, run: str, what: str, *, is_open: bool = False) -> RunRow:
+        """Return a run that is a conversation, was not imported, and has not ended, if `is_open` is true.
+
+        A run that is a conversation stays one: it is read once.
+        """
         row = self._runs.find(run)
         check_not_imported(row, what)
+        if is_open and row.status in ENDED:
+            raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
         if (row.wait is not None and row.wait.is_message) or row.run_id in self._known:
             return row
         started = self._runs.state(row.run_id).started
@@ -232,14 +289,16 @@ def checked_title(title: str) -> str:
     return title
 
 
-def checked_message(text: str, *, has_images: bool = False) -> str:
+def checked_message(text: str, images: Sequence[Image] = ()) -> str:
     """Return a message of a user, if a conversation can take it.
 
     Raises:
-        InputInvalid: It is blank, without images, or too long.
+        InputInvalid: It is blank, without images, or too long, or an image has no content.
         MessageInvalid: It is not valid Unicode.
     """
-    if not text.strip() and not has_images:
+    if fault := images_error(images):
+        raise InputInvalid(fault, hint="Pass images with content, or with an address.")
+    if not text.strip() and not images:
         raise InputInvalid("the message is blank", hint="Say something.")
     if len(text) > MAX_MESSAGE_CHARS:
         raise InputInvalid(

@@ -165,37 +165,48 @@ class RunExecutor:
         services, name = self.services, self.checked_id(run_id)
         if images and (fault := images_error(images)):
             raise ImageInvalid(fault)
-        pictures = stored_images(images) if images else ((), ())
-        again = partial(self._run_again, name, RunCall(skill, value, history, pictures[0]), observers)
+        call = RunCall(skill, value, history, stored_images(images) if images else ((), ()))
+        again = partial(self._run_again, name, call, observers)
         if run_id is not None and self.runs.is_recorded(name):
-            return await self._attach(name, again, observers, wait=wait)
-        loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
-        if history and not loaded.holds_conversation(loaded.entry):
-            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
+            return await self.attach(name, again, observers, wait=wait)
         if within is not None:
-            return await self._run_within(within, loaded, value, observers, history, pictures)
+            return await self._run_within(within, self._loaded(call), call, observers)
+        start = self.new_run(name, call, observers)
+        if run_id is None:
+            return await self.claim_and_execute(name, start, observers)
+
+        async def attempt() -> RunResult:
+            return await (start() if services.journal.find(name) is None else again())  # another caller was faster
+
+        return await self.attach(name, attempt, observers, wait=wait)
+
+    def _loaded(self, call: RunCall) -> Skill:
+        skill = self.services.load(call.skill) if isinstance(call.skill, str) else self._check_skill(call.skill)
+        if call.history and not skill.holds_conversation(skill.entry):
+            raise InputInvalid(f"phase `{skill.entry}` is not a conversation, so a run cannot start with a history")
+        return skill
+
+    def new_run(self, name: str, call: RunCall, observers: Observers) -> Callable[[], Awaitable[RunResult]]:
+        """Check a call; return a function that executes its run, whose claim must be held, from the first event."""
+        services, skill = self.services, self._loaded(call)
         settings = services.run_settings()
-        artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
+        artifact = Blob.of(canonical(to_artifact(call.input, skill, strict=settings.strict)))
         model = services.roster.ready(services.config.model)
 
         async def start() -> RunResult:
-            if run_id is not None and services.journal.find(name) is not None:  # another process was faster
-                return await again()
-            spec = self.spec(name, loaded, artifact, pin_settings(settings), model)
+            spec = self.spec(name, skill, artifact, pin_settings(settings), model)
             spec = spec._replace(
-                source=source_of(skill, services.root),
-                summaries=services.summaries(loaded, settings),
-                history=services.store_history(history),
-                images=pictures,
+                source=source_of(call.skill, services.root),
+                summaries=services.summaries(skill, settings),
+                history=services.store_history(call.history),
+                images=call.images,
             )
             return await self.start(spec, observers)
 
-        if run_id is not None:
-            return await self._attach(name, start, observers, wait=wait)
-        return await self.claim_and_execute(name, start, observers)
+        return start
 
-    async def _attach(
-        self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: Observers, *, wait: bool
+    async def attach(
+        self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: Observers, *, wait: bool = True
     ) -> RunResult:
         """Execute a run once no other caller does; without `wait`, return the state of one that is executed.
 
@@ -306,15 +317,7 @@ class RunExecutor:
         above = runs_above(services.journal, loaded.started, services.settings_of)
         return await self.execute(loaded.tape, self.world(opened, observers, resumption, lambda: above))
 
-    async def _run_within(
-        self,
-        scope: RunScope,
-        skill: Skill,
-        value: Any,
-        observers: Observers,
-        history: NormalizedMessageList,
-        images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]],
-    ) -> RunResult:
+    async def _run_within(self, scope: RunScope, skill: Skill, call: RunCall, observers: Observers) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
         services, parent = self.services, scope.tape.state
         above = services.settings_of(parent.started, scope.tape.content)
@@ -323,11 +326,11 @@ class RunExecutor:
             strict=services.config.strict,
             max_phase_retries=services.config.max_phase_retries,
         )
-        artifact = to_artifact(value, skill, strict=settings.strict)
+        artifact = to_artifact(call.input, skill, strict=settings.strict)
         model = pin_model(services.roster, services.roster.ready(services.config.model, parent.models.name))
         world = self.world(model.name, observers, above=scope.above)
-        earlier = services.store_history(history)
-        spec = ChildSpec(settings, model, check=observers.check, history=earlier, images=images)
+        earlier = services.store_history(call.history)
+        spec = ChildSpec(settings, model, check=observers.check, history=earlier, images=call.images)
         state = await world.children.call(scope, skill, artifact, spec)
         return to_result(state, self.services.journal.blob)
 

@@ -17,7 +17,7 @@ from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
-    from reyn.journal import kinds
+    from reyn.journal import Blob, kinds
     from reyn.kernel.world.services import Services
     from reyn.skills import Skill
 
@@ -30,7 +30,7 @@ class RunCall(NamedTuple):
     skill: str | Skill
     input: Any
     history: NormalizedMessageList
-    images: tuple[kinds.ImageRef, ...]
+    images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]] = ((), ())
 
 
 def check_same_call(call: RunCall, started: kinds.RunStarted, services: Services) -> None:
@@ -44,7 +44,7 @@ def check_same_call(call: RunCall, started: kinds.RunStarted, services: Services
         name = call.skill if isinstance(call.skill, str) else call.skill.name
         raise RunIdTaken(f"run `{run_id}` is a run of skill `{started.skill}`, not of `{name}`")
     artifact = canonical(to_artifact(call.input, compiled.skill, strict=compiled.settings.strict))
-    if (started.input.hash, started.images) != (digest(artifact), call.images):
+    if (started.input.hash, started.images) != (digest(artifact), call.images[0]):
         raise RunIdTaken(f"run `{run_id}` was started with a different input")
     history, _ = services.store_history(call.history)
     if not HISTORIES.are_same(started.history, history, services.journal.blob):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reyn.journal import Blob, Body
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.core.conversations import Transcript
-    from reyn.models import Candidate, ChatTurn, ToolDefinition
+    from reyn.models import Candidate, ToolDefinition, Turn
     from reyn.skills import Skill
 
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
@@ -126,8 +126,8 @@ class CallModel(Effect[ModelReply]):
     """Hash of the input artifact."""
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
-    turn: Callable[[], ChatTurn] | None = None
-    """Returns the turn of a conversation, in the short form."""
+    turn: Callable[[], Turn] | None = None
+    """Returns the turn as values, if the model may act or the phase is a conversation."""
     needs_images: bool = False
     """Whether only a model that reads images can answer."""
 

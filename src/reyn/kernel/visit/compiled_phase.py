@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -32,7 +32,7 @@ from reyn.skills.fills import parse_source
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from reyn.config import RunSettings
     from reyn.config.values import CounterName
@@ -113,6 +113,14 @@ class RunContext:
     def memory_tokens(self, state: RunState) -> int:
         """Return how many tokens the memory of the conversation may have; 0 if there is none."""
         return 0
+
+    def artifact_error(self, accepted: Mapping[str, Schema], artifact: dict[str, Any]) -> str:
+        """Return why an artifact is not one of the accepted types; empty if it is."""
+        if artifact["type"] not in accepted:
+            names = " or ".join(f"`{name}`" for name in accepted)
+            return f"the result has type `{artifact['type']}`; expected {names}"
+        error = self.validator(accepted[artifact["type"]]).first_error(artifact["data"])
+        return f"the result is not a valid `{artifact['type']}`: {error.path('data')}: {error.message}" if error else ""
 
     @cached_property
     def uses_handoffs(self) -> bool:

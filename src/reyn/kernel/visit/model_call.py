@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.kernel.core.effects import AnswerSpec
     from reyn.kernel.core.tape import Tape
-    from reyn.models import ChatTurn
+    from reyn.models import Turn
 
 
 async def ask(
@@ -26,7 +26,7 @@ async def ask(
     results: tuple[str, ...],
     input_hash: str,
     transcript: NormalizedMessageList | None = None,
-    turn: Callable[[], ChatTurn] | None = None,
+    turn: Callable[[], Turn] | None = None,
     needs_images: bool = False,
 ) -> ModelReply:
     """Record the intent of a call and await its answer, within a visit.
@@ -40,7 +40,7 @@ async def ask(
         results: Hashes of the op results that the frame contains.
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
-        turn: Returns the turn of a conversation, in the short form.
+        turn: Returns the turn as values, if the model may act or the phase is a conversation.
         needs_images: Whether only a model that reads images can answer.
     """
     schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()

@@ -257,9 +257,7 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
         else:
             prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)
     progress.spec = draft.spec if prompt is None else prompt.spec
-    answer = await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
-    context.hooked = ()
-    return answer
+    return await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
 
 
 def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
@@ -269,7 +267,7 @@ def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
         return verdict
     schema = phase.output_schemas[verdict.next_phase or END, artifact["type"]]
     artifact, error = work.fill(artifact, schema)
-    error = error or artifact_error(phase, {artifact["type"]: schema}, artifact)
+    error = error or phase.artifact_error({artifact["type"]: schema}, artifact)
     if error:
         raise VisitFault(FillFailed.code, error)
     return msgspec.structs.replace(verdict, artifact=artifact, artifact_json=None)
@@ -417,7 +415,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash))
     target = next(iter(successors(phase.skill, entry.phase)), None)
     accepted = phase.skill.inputs_of(target) if target else (phase.skill.final_output,)
-    error = artifact_error(phase, {member.name: member.schema for member in accepted}, artifact)
+    error = phase.artifact_error({member.name: member.schema for member in accepted}, artifact)
     if error:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
     if back is not None and sub_run.artifact.hash == back.rejected.hash and entry.reply:
@@ -431,15 +429,6 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     return None
 
 
-def artifact_error(context: RunContext, accepted: dict[str, Any], artifact: dict[str, Any]) -> str:
-    """Return why an artifact is not one of the accepted types; empty if it is."""
-    if artifact["type"] not in accepted:
-        names = " or ".join(f"`{name}`" for name in accepted)
-        return f"the result has type `{artifact['type']}`; expected {names}"
-    error = context.validator(accepted[artifact["type"]]).first_error(artifact["data"])
-    return f"the result is not a valid `{artifact['type']}`: {error.path('data')}: {error.message}" if error else ""
-
-
 async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> None:
     """Run the postprocessor on the finish artifact; its output is the result of the run."""
     post = context.skill.postprocessor
@@ -450,7 +439,7 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
     try:
         enriched = await run_steps(post.steps, artifact, prefix, context, log, tape)
         result = {"type": post.output.name, "data": enriched["data"]}
-        error = artifact_error(context, {post.output.name: post.output.schema}, result)
+        error = context.artifact_error({post.output.name: post.output.schema}, result)
     except StepFault as fault:
         error = fault.describe("postprocessor")
     if error:

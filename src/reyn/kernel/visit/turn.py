@@ -24,9 +24,11 @@ from reyn.context import (
     turn_message,
 )
 from reyn.context.frame import Execution
+from reyn.context.options import best_acts
 from reyn.context.records import mutation_of, stored_system
 from reyn.context.render import (
     TurnFrame,
+    act_in_short,
     correction,
     frame_message,
     message_text,
@@ -42,7 +44,7 @@ from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, nex
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
-from reyn.models import ChatTurn
+from reyn.models import PerformedAct, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,21 +207,18 @@ class TurnContext:
         text = message_text(system, self._tape.content)
         return spec.instructed(text) if text.strip() else spec
 
-    def chat_turn(self, spec: TurnSpec, system: kinds.FrameMessage) -> ChatTurn:
-        """Return the turn of a conversation with this system message.
-
-        A reply offers no ops, and has no list of what they can act on.
-        """
+    def as_values(self, spec: TurnSpec, system: kinds.FrameMessage) -> Turn:
+        """Return a turn as values. Its system message becomes that of a decision: without ops, and their targets."""
         content, overviews = self._tape.content, self.overviews
         listed, best = (overviews.text, overviews.best) if overviews is not None else (None, ())
         rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
         said = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
-        targets = () if self._log.results else spec.targets
-        return ChatTurn(
-            message_text(said, content),
-            spec.reply_text + message_text(kinds.FrameMessage("system", rest), content),
-            tuple(target for target in targets if not best or target.name in best),
-        )
+        if not self.is_conversation:
+            frame = replace(self._turn_frame(None), results=0, results_digest=None, done=())
+            said = turn_message(frame, "", has_choices=False)
+        system_text = spec.reply_text + message_text(kinds.FrameMessage("system", rest), content)
+        done = tuple(PerformedAct(args, content(result).decode()) for args, result in self._log.done)
+        return Turn(message_text(said, content), system_text, best_acts(spec.acts, best), done, self.is_conversation)
 
     async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
         """Call the hooks of the program before a turn; return whether they patched it.
@@ -367,6 +366,7 @@ class TurnContext:
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
+            tuple(act_in_short(args) for args, _ in log.done),
         )
 
 
@@ -404,10 +404,12 @@ async def execute_single_llm_phase(
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
-    is_chat = spec.stays_open and spec.form == "short"
-    turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
+    # A prompt that was truncated is sent as it is.
+    has_values = spec.stays_open or (spec.has_acts and (prompt is None or not prompt.blobs))
+    turn = partial(context.as_values, spec, frame.messages[0]) if has_values and spec.form == "short" else None
     needs = context.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
+    context.hooked = ()
     contract = spec.contract
     if frame.budget is not None and frame.budget.truncated:
         context.truncated.update(one.name for one in frame.budget.truncated)

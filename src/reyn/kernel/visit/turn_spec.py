@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn import models
 from reyn.context import InvocationSpec, PromptContract, static_text
 from reyn.context.frame import advised
+from reyn.context.options import acts_of
 from reyn.context.prompt import closing_text, task_text
-from reyn.context.words import describe_fields, one_line
 from reyn.journal import Blob, kinds, ordered
 
 if TYPE_CHECKING:
+    from reyn import models
     from reyn.context.frame import StableFrame
     from reyn.contract import Contract
-    from reyn.vocabulary import OpSpec, OpTarget
+    from reyn.vocabulary import OpSpec
 
 
 class TurnSpec:
@@ -82,19 +82,19 @@ class TurnSpec:
 
     @cached_property
     def reply_text(self) -> str:
-        """The static text of a reply in a conversation, without the ops on offer."""
-        frame = msgspec.structs.replace(self.frame, available_control_ops=())
+        """The static text without the ops on offer; in a conversation, that of a reply."""
+        frame = msgspec.structs.replace(self.frame, available_control_ops=(), act_lines=())
         return self._static_text(frame, is_plain_text=self.contract.reply_field is not None)
 
+    @property
+    def has_acts(self) -> bool:
+        """Whether ops are on offer."""
+        return bool(self._ops)
+
     @cached_property
-    def targets(self) -> tuple[models.OfferedTarget, ...]:
-        """What the ops on offer can act on."""
-        return tuple(
-            models.OfferedTarget(spec.kind, spec.target_field, target.name, one_line(target.text), _fields(target))
-            for spec in self._ops
-            if spec.target_field is not None and not spec.targets_of
-            for target in spec.targets
-        )
+    def acts(self) -> tuple[models.OfferedAct, ...]:
+        """The acts on offer."""
+        return acts_of(self._ops)
 
     @property
     def answer_schema(self) -> dict[str, Any]:
@@ -105,9 +105,3 @@ class TurnSpec:
     def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
         """The native tools of a request; `tools` is their record."""
         return self.contract.tools
-
-
-def _fields(target: OpTarget) -> str:
-    """Return the arguments of a call with a target, one per line, in words."""
-    described = ((name, describe_fields(schema)) for name, schema in target.arguments.items())
-    return "".join(f"{name}: {fields}.\n" for name, fields in described if fields)

@@ -68,9 +68,11 @@ class TasksAhead:
         own = self.ahead[call]
         while not own.done():
             self._record_arrived(tape)
-            await self._flush(tape)
-            running = [task for task in self.ahead.values() if not task.done()]
-            await asyncio.wait(running or [own], return_when=asyncio.FIRST_COMPLETED)
+            if tape.pending:
+                await self._flush(tape)  # others may arrive meanwhile
+            else:
+                running = [task for task in self.ahead.values() if not task.done()]
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         outcome: EventWithBlobs | None = self.ahead.pop(call).result()
         if outcome is None:  # the others are abandoned as well, unless they have ended
             await asyncio.gather(*self.ahead.values(), return_exceptions=True)

@@ -18,12 +18,12 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from reyn.context.histories import HISTORIES, RenderedMessages
-from reyn.context.render import message_text, normalized, rendered_message, result_images, without_images
+from reyn.context.render import message_text, normalized, rendered_message, without_images
 from reyn.errors import CircuitOpen, ImagesUnsupported, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
 from reyn.kernel.world.redacting_stream import RedactingStream
-from reyn.models import ChatTurn, Message, ModelAnswer, ModelRequest
+from reyn.models import Message, ModelAnswer, ModelRequest, Turn
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
 
@@ -148,7 +148,7 @@ class LlmCallRecorder:
         Of a transcript, only messages that are new since the last call are read.
         """
         scrub, images = self._roster.scrub, self._roster.reads_images(name)
-        if call.transcript is None and (call.needs_images or call.spec.form == "tools"):
+        if call.transcript is None and (images or call.spec.form == "tools"):
             return tuple(
                 rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
                 for message in call.messages
@@ -158,11 +158,7 @@ class LlmCallRecorder:
                 [
                     self._static_message(m, tape)
                     if m.role == "system"
-                    else Message(
-                        m.role,
-                        scrub(message_text(m, tape.content, call.results)),
-                        result_images(m, tape.content, call.results) if images else (),
-                    )
+                    else Message(m.role, scrub(message_text(m, tape.content, call.results)))
                     for m in call.messages
                 ]
             )
@@ -189,10 +185,10 @@ class LlmCallRecorder:
             found = self._static[key] = Message(message.role, text)
         return found
 
-    def _turn(self, turn: ChatTurn) -> ChatTurn:
+    def _turn(self, turn: Turn) -> Turn:
         if not self._roster.known_secrets:
             return turn
-        return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(turn)), ChatTurn)
+        return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(turn)), Turn)
 
     async def _try(
         self,

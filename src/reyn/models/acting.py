@@ -1,0 +1,295 @@
+"""Acts of local models: whether to act next, which act it is, and its arguments (`bench/acts`).
+
+A small model that is asked whether to act gives the same answer whatever the input is. So it is not asked: the word
+with which it says what it has to do is compared for the input, for the text of each act, and for messages that need no
+act. The choice does not depend on the order, the names or the form of the options. A larger model reads all options,
+the decision first with its condition, and gives its reason before it chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from reyn.models.protocol import Message, OfferedAct
+from reyn.models.two_step import weighed_acts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.journal.kinds import Usage
+    from reyn.models.protocol import ModelRequest, PerformedAct, Turn
+
+_TOPIC = "First say in one word what you have to do."
+WITHOUT_ACTS = ("Hello.", "How are you?", "Thank you.", "A general question.", "I have some news for you.")
+"""Messages that need no act, for a phase. The edge of a conversation lists its own."""
+DECIDE = "answer"
+"""The label of a decision among the acts."""
+MAX_OPTIONS = 8
+"""The number of options above which the forms of an op are one option."""
+_ENOUGH = "the input is enough, nothing has to be looked up, changed or stored"
+_DONE = "\n\n# Done so far\n"
+_PARTS = re.compile(r"(?<=[.!?;])\s+|,?\s+(?:and|then|and then)\s+|\n+")
+_MIN_WORDS = 3
+"""A part of a message with fewer words asks for nothing of its own."""
+_NAME = re.compile(r"\S*[\d/_.:]\S*")
+"""A name rather than a text: a path, an address, a number."""
+
+
+class ActPrompt(NamedTuple):
+    """The prompts that compare acts.
+
+    Attributes:
+        topic: The system message of the prompt in which the model says in one word what to do.
+        text: The part of the input that is left to do.
+        acts: The acts on offer.
+        replies: Messages that need no act; none if the model has to act.
+        task: The instructions.
+        groups: The forms of each op whose forms are one of `acts`, because there are many.
+    """
+
+    topic: str
+    text: str
+    acts: tuple[OfferedAct, ...]
+    replies: tuple[str, ...]
+    task: str
+    groups: dict[str, tuple[OfferedAct, ...]]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(act.label for act in self.acts)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each act, as an input whose topic can be compared."""
+        return tuple(f"{_name(act)}: {act.text}" for act in self.acts)
+
+    def within(self, group: OfferedAct) -> ActPrompt:
+        """Return the prompts that choose among the forms of an op."""
+        return self._replace(acts=self.groups[group.label], replies=(), groups={})
+
+    def examples(self, numbers: Sequence[int]) -> tuple[Message, ...]:
+        """Return an example for each of some acts, and the input: its text, and its label as the answer."""
+        examples = [Message("system", self.task)]
+        for number in numbers:
+            act = self.acts[number]
+            examples += [Message("user", act.text), Message("assistant", json.dumps({"choice": act.label}))]
+        return (*examples, Message("user", self.text))
+
+    def options(self, done: str) -> tuple[Message, ...]:
+        """Return the prompt that lists all options after the input: a decision first, then the acts."""
+        listed = "".join(f"- {act.label}: {act.text}\n" for act in self.acts)
+        step = f"# Next step\n- {DECIDE}: {_ENOUGH}\n{listed}\nAnswer in JSON: reason, next.\n"
+        return (Message("system", self.task), Message("user", f"{self.text}{done}\n\n# Task\n{self.task}\n\n{step}"))
+
+
+def act_prompt(request: ModelRequest) -> ActPrompt | None:
+    """Return the prompts that compare the acts on offer; `None` if there are none, or if nothing is left to do."""
+    turn = request.turn
+    if turn is None or not turn.acts:
+        return None
+    text = _left(turn) if request.candidates else turn.text
+    if not text:
+        return None
+    replies: tuple[str, ...] = WITHOUT_ACTS if request.candidates else ()
+    if turn.is_conversation:
+        texts = ";".join(candidate.description for candidate in request.candidates).split(";")
+        replies = tuple(one.strip() for one in texts if one.strip()) or WITHOUT_ACTS
+    # A model calls an op that needs no arguments at random.
+    acts = tuple(act for act in turn.acts if act.fields) or turn.acts
+    shown, groups = _grouped(acts)
+    return ActPrompt(f"{request.task}\n\n{_TOPIC}", text, shown, replies, request.task, groups)
+
+
+def _grouped(acts: tuple[OfferedAct, ...]) -> tuple[tuple[OfferedAct, ...], dict[str, tuple[OfferedAct, ...]]]:
+    """Return the acts, with the forms of an op as one act if there are many acts, and the forms of these."""
+    if len(acts) < MAX_OPTIONS:
+        return acts, {}
+    groups: dict[str, list[OfferedAct]] = {}
+    for act in acts:
+        groups.setdefault(str(act.fixed["kind"]) if act.group else act.label, []).append(act)
+    several = {kind: tuple(forms) for kind, forms in groups.items() if len(forms) > 1}
+    first = {kind: OfferedAct(kind, {"kind": kind}, forms[0].group) for kind, forms in several.items()}
+    return tuple(first.get(kind) or forms[0] for kind, forms in groups.items()), several
+
+
+def _left(turn: Turn) -> str:
+    """Return the parts of the input that no act has dealt with: those that have none of its arguments.
+
+    Without a sign of what an act has dealt with, that is all of it.
+    """
+    if not turn.done:
+        return turn.text
+    values = {value.casefold() for act in turn.done for value in _values(act.args) if len(value) > 1}
+    parts = [part for part in _PARTS.split(turn.text) if part.strip()]
+    left = [part for part in parts if not any(value in part.casefold() for value in values)]
+    text = " ".join(left)
+    return text if len(left) < len(parts) and len(text.split()) >= _MIN_WORDS else ""
+
+
+def _values(value: Any) -> list[str]:
+    """Return the texts and numbers among the arguments of an op, without its kind and form."""
+    if isinstance(value, dict):
+        return [one for name, part in value.items() if name not in ("kind", "op") for one in _values(part)]
+    if isinstance(value, list):
+        return [one for part in value for one in _values(part)]
+    return [str(value)] if isinstance(value, str | int | float) and not isinstance(value, bool) else []
+
+
+def _name(act: OfferedAct) -> str:
+    """Return what an act is called, without the op that takes it as its target or the server that offers it."""
+    names = [str(value) for field, value in act.fixed.items() if field not in ("kind", "op")]
+    return names[0] if names else act.label.rpartition("/")[2]
+
+
+# -- the choice ---------------------------------------------------------------------------------------
+
+
+class ActChoice(NamedTuple):
+    """The result of comparing acts.
+
+    Attributes:
+        act: The act; `None` for a decision.
+        probability: The probability of the choice.
+        usage: What comparing used.
+        reason: Why, in the words of the model.
+    """
+
+    act: OfferedAct | None
+    probability: float
+    usage: Usage
+    reason: str = ""
+
+
+def likely_acts(similarities: Sequence[float], reply: float | None) -> list[int]:
+    """Return the acts that are more similar to the input than messages that need none; all if the model has to act."""
+    return [number for number, one in enumerate(similarities) if reply is None or one > reply]
+
+
+def best_act(
+    prompt: ActPrompt,
+    likely: Sequence[int],
+    similarities: Sequence[float],
+    probabilities: Sequence[float],
+    reply: float,
+) -> tuple[OfferedAct, float]:
+    """Return the best of the likely acts, and its probability beside a decision.
+
+    Args:
+        prompt: The prompts.
+        likely: The positions of the likely acts.
+        similarities: The similarity of each act with the input.
+        probabilities: The probability of each likely act after the examples.
+        reply: The similarity of messages that need no act.
+    """
+    near = [similarities[number] for number in likely]
+    weights = weighed_acts([0.0, *probabilities], [reply, *near], 1)[1:]
+    best = max(range(len(likely)), key=weights.__getitem__)
+    return prompt.acts[likely[best]], weights[best]
+
+
+# -- arguments ----------------------------------------------------------------------------------------
+
+
+def act_messages(request: ModelRequest, prompt: ActPrompt, act: OfferedAct) -> tuple[Message, ...]:
+    """Return the prompt for the arguments of an act. In a conversation, the text of the act says what to do."""
+    turn = request.turn
+    assert turn is not None
+    task = "" if turn.is_conversation else f"{request.task.rstrip()}\n\n"
+    step = f"{act.text.rstrip('.')}.\n\nTake the input of {_name(act)} from the message.\n{act.fields}"
+    return (Message("system", f"{task}{step}"), Message("user", prompt.text + done_text(turn.done)))
+
+
+def act_contract(request: ModelRequest, act: OfferedAct) -> dict[str, Any]:
+    """Return the contract of an answer with one act."""
+    branches = [one for one in request.contract.get("anyOf", ()) if "ops" in one["properties"]]
+    return {"anyOf": [_with_act(branch, act) for branch in branches]}
+
+
+def _with_act(branch: dict[str, Any], act: OfferedAct) -> dict[str, Any]:
+    """Return the branch of an act turn with one act. A model would fill optional arguments at random."""
+    calls: list[dict[str, Any]] = []
+    for call in branch["properties"]["ops"]["items"]["anyOf"]:
+        fields = call["properties"]
+        if all(_accepts(fields.get(name, {}), value) for name, value in act.fixed.items()):
+            first, *_ = call.get("anyOf", [{"required": []}])
+            required = list(dict.fromkeys((*call["required"], *first["required"])))
+            needed = {name: fields[name] for name in required} | {k: {"const": v} for k, v in act.fixed.items()}
+            rest = {key: value for key, value in call.items() if key != "anyOf"}
+            calls.append(rest | {"properties": needed, "required": required})
+    ops = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": 1}
+    return branch | {"properties": branch["properties"] | {"ops": ops}}
+
+
+def _accepts(schema: dict[str, Any], value: Any) -> bool:
+    if "const" in schema:
+        return bool(schema["const"] == value)
+    return "enum" not in schema or value in schema["enum"]
+
+
+def is_new(text: str, request: ModelRequest) -> bool:
+    """Return whether the op of an answer is one to perform: not one that succeeded before, with names that are known.
+
+    A path, address or number that neither the instructions nor the input nor a result contains is invented: nothing
+    asked for the op.
+    """
+    turn = request.turn
+    assert turn is not None
+    try:
+        [call] = msgspec.json.decode(text)["ops"]
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return True  # the OS rejects it and says why
+    if any(call == act.args for act in turn.done):
+        return False
+    known = set(_words(f"{request.task} {turn.text} {' '.join(act.result for act in turn.done)}"))
+    names = [value for value in _values(call) if _NAME.fullmatch(value)]
+    return all(set(_words(name)) <= known for name in names)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())
+
+
+# -- the decision -------------------------------------------------------------------------------------
+
+
+def without_acts(request: ModelRequest) -> ModelRequest:
+    """Return the request of a decision: it offers no acts, and shows what is done."""
+    turn = request.turn
+    if turn is None:
+        return request
+    system, rest = Message("system", turn.system), request.messages[1:]
+    if not turn.is_conversation:
+        rest = (Message("user", turn.text + done_text(turn.done)), *request.messages[2:])
+    branches = [one for one in request.contract.get("anyOf", ()) if "ops" not in one["properties"]]
+    return msgspec.structs.replace(request, messages=(system, *rest), contract=request.contract | {"anyOf": branches})
+
+
+def done_text(done: Sequence[PerformedAct]) -> str:
+    """Return what is done so far, one line for each act: its arguments and its result."""
+    lines = [f"{_line(act.args)}: {_result(act)}" for act in done]
+    return _DONE + "\n".join(lines) if lines else ""
+
+
+def _line(args: dict[str, Any]) -> str:
+    name = " ".join(str(args[field]) for field in ("kind", "op") if field in args)
+    return f"{name} {_json({field: value for field, value in args.items() if field not in ('kind', 'op')})}"
+
+
+def _result(act: PerformedAct) -> str:
+    """Return a result without what its arguments say; one that is truncated stays as it is."""
+    try:
+        result = msgspec.json.decode(act.result)
+    except msgspec.DecodeError:
+        return act.result
+    if not isinstance(result, dict):
+        return act.result
+    told = {field: value for field, value in result.items() if field != "status" and act.args.get(field) != value}
+    return _json(told) if told else "done"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
