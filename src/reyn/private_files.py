@@ -27,7 +27,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ACCESSIBLE_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LOCK_TIMEOUT_SECONDS = 10.0
 """Generous: another process holds the lock for milliseconds."""
-MAX_BYTES = 4_000_000
+MAX_FILE_BYTES = 4_000_000
 
 
 def user_folder(environ: Mapping[str, str], home: Path | None = None, *, is_cache: bool = False) -> Path:
@@ -120,11 +120,11 @@ class PrivateFile:
             else:
                 self._check(self.path, status, _WRITABLE_BY_OTHERS, "other users can change it", "chmod go-w")
             with os.fdopen(handle, "rb", closefd=False) as file:
-                content = file.read(MAX_BYTES + 1)
+                content = file.read(MAX_FILE_BYTES + 1)
         finally:
             os.close(handle)
-        if len(content) > MAX_BYTES:
-            raise self.refusal(self.path, f"is larger than {MAX_BYTES} bytes", "Move it away.")
+        if len(content) > MAX_FILE_BYTES:
+            raise self.refusal(self.path, f"is larger than {MAX_FILE_BYTES} bytes", "Move it away.")
         return content
 
     def _write(self, folder: int, content: bytes) -> None:

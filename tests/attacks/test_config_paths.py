@@ -228,7 +228,7 @@ def test_no_folder_of_the_user_is_in_the_current_folder(
 
 def test_a_cache_removes_only_files_that_it_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(prompt_cache, "MAX_BYTES", 10)
+    monkeypatch.setattr(prompt_cache, "MAX_CACHE_BYTES", 10)
     (tmp_path / "m.gguf").write_text("GGUF")
     cache, state = PromptCache(tmp_path / "m.gguf", "1"), b"0123456789"
     folder, outside = tmp_path / "reyn" / "prefixes", tmp_path / "outside"

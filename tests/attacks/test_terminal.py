@@ -355,3 +355,34 @@ def test_a_table_shows_the_whole_target_of_a_link(cells: int, columns: int):
     assert shown.count("v") >= cells * target.count("v")
     if cells == 1:
         assert target in shown
+
+
+HOSTILE = [
+    "perl",
+    "clean",
+    "ecl",
+    "mcfunction",
+    "autoit",
+    "c",
+    "cpp",
+    "java",
+    "PYTHON",
+    "python3",
+    "text",
+    "nonsense",
+    "",
+]
+
+
+@pytest.mark.parametrize("language", HOSTILE)
+@pytest.mark.parametrize("code", ["if (x) { return 'a'; }", "((((<<<<"])
+def test_code_in_other_languages_is_not_highlighted(language: str, code: str):
+    """A model names the language; some highlighters take minutes for a page."""
+    assert list(markdown_lines(f"```{language}\n{code}\n```", 80)) == list(markdown_lines(f"```\n{code}\n```", 80))
+
+
+def test_only_short_code_is_highlighted():
+    short, long = "return 'a'\n" * 10, "return 'a'\n" * 400
+    for code, is_highlighted in ((short, True), (long, False)):
+        highlighted = list(markdown_lines(f"```python\n{code}```", 80))
+        assert (highlighted != list(markdown_lines(f"```\n{code}```", 80))) == is_highlighted

@@ -31,7 +31,7 @@ from reyn.errors import ModelUntrusted, ReynError
 from reyn.ops.mcp import ToolDefinitions
 from reyn.permissions.trust import load_project, store_decision
 from reyn.skills.agents import AgentFrontMatter
-from reyn.skills.agentskills import STANDARD
+from reyn.skills.agentskills import STANDARD_KEYS
 from reyn.skills.cases import Expected
 from reyn.skills.front_matter import (
     STEP_ARGUMENTS,
@@ -382,7 +382,7 @@ def test_every_key_of_the_files_of_a_project_has_a_class():
         assert list(keys_of(shape))
     needs = {(shape, key) for shape in FRONT_MATTER for key, kind in keys_of(shape) if kind == "model"}
     assert needs == {(AgentFrontMatter, "model")}
-    assert set(STANDARD.values()) == {"plain", "request"}
+    assert set(STANDARD_KEYS.values()) == {"plain", "request"}
     allowed = {"plain", "request", "sandboxed", "model", "section"}
     assert {kind for shape in FRONT_MATTER for _, kind in keys_of(shape)} <= allowed
 

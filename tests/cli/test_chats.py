@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.skills.agents import PREFIX
+from reyn.journal.kinds import AGENT_PREFIX
 from tests.chat.support import ask_agent, reply, skills
 from tests.cli.support import Terminal, write_answers
 from tests.support import act, finish, go
@@ -163,7 +163,7 @@ def test_a_terminal_asks_before_it_deletes(here: Path, tea: str, reyn, answer: s
 
 def test_a_conversation_is_deleted_with_its_background_runs(busy: str, here: Path, reyn):
     rows = reyn("runs", "--json").json
-    assert sorted(row["skill"] for row in rows) == [f"{PREFIX}default", "report"]
+    assert sorted(row["skill"] for row in rows) == [f"{AGENT_PREFIX}default", "report"]
     report = reyn("chats", "delete", "busy", "--yes", "--json").json
     assert report["runs"] == sorted(row["run_id"] for row in rows)
     assert reyn("runs", "--json").json == []

@@ -9,7 +9,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from reyn import SyncRuntime
-from reyn.cli.chat.commands import COMMANDS
+from reyn.cli.chat.commands import CHAT_COMMANDS
 from reyn.cli.chat.terminal import ChatCompleter
 from tests.cli.test_agents import write_agent
 
@@ -25,7 +25,7 @@ def complete(here: Path):
 
     def call(text: str, agent: str = "poet") -> list[str]:
         with SyncRuntime.open(here) as runtime:
-            completer = ChatCompleter(runtime.async_form, COMMANDS, agent)
+            completer = ChatCompleter(runtime.async_form, CHAT_COMMANDS, agent)
             return [found.text for found in completer.get_completions(Document(text), CompleteEvent())]
 
     return call

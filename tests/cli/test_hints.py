@@ -13,7 +13,7 @@ import pytest
 import reyn
 from reyn.cli.app import COMMANDS as COMMAND_NAMES
 from reyn.cli.app import app
-from reyn.cli.hints import COMMANDS, full_hint
+from reyn.cli.hints import NEXT_COMMANDS, full_hint
 from reyn.cli.templates import EXAMPLES
 from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors
 
@@ -39,10 +39,10 @@ def test_every_error_has_a_hint():
     assert [cls.code for cls in all_errors() if cls is not ReynError and not full_hint(cls.code, cls.hint)] == []
 
 
-@pytest.mark.parametrize("code", sorted(COMMANDS))
+@pytest.mark.parametrize("code", sorted(NEXT_COMMANDS))
 def test_the_commands_of_a_hint_exist(code: str):
     assert code in {cls.code for cls in all_errors()} | FINDINGS.keys()
-    names = re.findall(r"`reyn ([a-z]+)", COMMANDS[code])
+    names = re.findall(r"`reyn ([a-z]+)", NEXT_COMMANDS[code])
     assert set(names) <= set(COMMAND_NAMES)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,31 @@ def test_the_services_of_conversations_have_their_names():
         "skill_runner",
         "snapshot_journal",
     }
+
+
+def _defined(body: list[ast.stmt]) -> Iterator[str]:
+    for one in body:
+        match one:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+            case ast.If(body=inner):
+                yield from _defined(inner)
+
+
+def test_a_public_name_has_one_meaning():
+    modules: dict[str, set[Path]] = {}
+    for path in (ROOT / "src" / "reyn").rglob("*.py"):
+        for name in _defined(ast.parse(path.read_bytes()).body):
+            modules.setdefault(name, set()).add(path)
+    commands = ROOT / "src" / "reyn" / "cli" / "commands"
+    homonyms = {
+        name
+        for name, paths in modules.items()
+        if len(paths) > 1 and len(name) > 1 and name[0] != "_" and {path.parent for path in paths} != {commands}
+    }
+    # Programs have one `main` each; `reyn.cli.options` loads nothing, so it repeats two lists that a test compares.
+    assert homonyms == {"main", "ENDED", "GROUPINGS"}

@@ -17,7 +17,7 @@ from reyn.journal.registry import Body, older_event
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import versions
 from reyn.testing import ScriptedModel
-from reyn.testing.fixtures import chain_events, run_started
+from reyn.testing.fixtures import events_after, run_started
 from tests.journal.stored import editing
 from tests.support import act, finish, go, question, write_skill
 
@@ -51,7 +51,7 @@ def next_format(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = database.SCHEMA.replace(
         "payload BLOB NOT NULL)", "payload BLOB NOT NULL, sender TEXT NOT NULL DEFAULT '')"
     )
-    monkeypatch.setattr(database, "FORMAT", 3)
+    monkeypatch.setattr(database, "DATABASE_FORMAT", 3)
     monkeypatch.setattr(database, "SCHEMA", f"{schema}CREATE TABLE IF NOT EXISTS labels (name TEXT);")
     monkeypatch.setattr(
         database,
@@ -90,7 +90,7 @@ def test_a_database_of_an_earlier_format_is_not_modified_in_read_only_mode(root:
 def test_a_migration_that_fails_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch):
     before = rows(root)
     with monkeypatch.context() as release:
-        release.setattr(database, "FORMAT", 2)
+        release.setattr(database, "DATABASE_FORMAT", 2)
         release.setattr(database, "MIGRATIONS", {1: "CREATE TABLE labels (name TEXT); DROP TABLE nothing;"})
         with pytest.raises(StoreUnavailable, match="nothing"):
             rows(root)
@@ -151,7 +151,7 @@ def older() -> Iterator[None]:
 
 
 def older_events() -> list[Event]:
-    [first] = chain_events("r", [run_started("r")])
+    [first] = events_after("r", [run_started("r")])
     raw = canonical({"name": "max_phase_visits", "to": 9, "message": 1})
     hashed = link(2, 1, "limit_raised", 0, raw, first.hash)
     return [first, Event(2, "r", 1, "limit_raised", 0, raw, first.hash, hashed)]

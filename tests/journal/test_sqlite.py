@@ -20,10 +20,10 @@ from reyn.journal import Batch, Blob
 from reyn.journal import sqlite as module
 from reyn.journal.sqlite import SqliteJournal
 from reyn.testing.fixtures import (
-    CONTENT,
+    NOTE,
     budget_reserved,
     budget_settled,
-    chain_events,
+    events_after,
     phase_started,
     run_started,
 )
@@ -66,10 +66,10 @@ def test_a_failed_commit_can_be_retried(tmp_path: Path):
     blocker.execute("BEGIN IMMEDIATE")
     journal._writer.execute("PRAGMA busy_timeout = 1")
     with pytest.raises(StoreUnavailable, match="locked"):
-        journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
+        journal.append("a", 0, events_after("a", [run_started("a")]), [NOTE])
     blocker.execute("ROLLBACK")
-    journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
-    assert journal.blob(CONTENT.hash) == CONTENT.content
+    journal.append("a", 0, events_after("a", [run_started("a")]), [NOTE])
+    assert journal.blob(NOTE.hash) == NOTE.content
     blocker.close()
     journal.close()
 
@@ -77,8 +77,8 @@ def test_a_failed_commit_can_be_retried(tmp_path: Path):
 def test_periodic_checkpoints_bound_the_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_COMMITS_PER_CHECKPOINT", 10)
     journal = SqliteJournal(tmp_path)
-    events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 400))])
-    journal.append("a", 0, events[:1], [CONTENT])
+    events = events_after("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 400))])
+    journal.append("a", 0, events[:1], [NOTE])
     for event in events[1:]:
         journal.append("a", event.seq - 1, [event], [Blob.of(b"%d" % event.seq * 500)])
     assert (tmp_path / "journal.db-wal").stat().st_size < 2_000_000
@@ -91,9 +91,9 @@ def test_concurrent_readers_and_writers(tmp_path: Path):
 
     def work(name: str) -> None:
         try:
-            events = chain_events(name, [run_started(name), *(phase_started(visit) for visit in range(1, 40))])
+            events = events_after(name, [run_started(name), *(phase_started(visit) for visit in range(1, 40))])
             for event in events:
-                journal.append(name, event.seq - 1, [event], [CONTENT])
+                journal.append(name, event.seq - 1, [event], [NOTE])
                 assert list(journal.read(name))[-1] == event
         except Exception as error:  # noqa: BLE001 - reported to the test
             failures.append(error)
@@ -112,16 +112,16 @@ def test_a_failed_checkpoint_does_not_fail_the_commit(tmp_path: Path, monkeypatc
     monkeypatch.setattr(module, "_COMMITS_PER_CHECKPOINT", 1)
     (tmp_path / "checkpoint.lock").mkdir()
     journal = SqliteJournal(tmp_path)
-    assert journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT]) == 1
+    assert journal.append("a", 0, events_after("a", [run_started("a")]), [NOTE]) == 1
     journal.close()
 
 
 def test_closing_checkpoints_the_wal(tmp_path: Path):
     holder = SqliteJournal(tmp_path)
-    events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 40))])
+    events = events_after("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 40))])
     for event in events:
         journal = SqliteJournal(tmp_path)
-        journal.append("a", event.seq - 1, [event], [CONTENT, Blob.of(b"%d" % event.seq * 30_000)])
+        journal.append("a", event.seq - 1, [event], [NOTE, Blob.of(b"%d" % event.seq * 30_000)])
         journal.close()
     assert (tmp_path / "journal.db-wal").stat().st_size < 1_000_000
     holder.close()
@@ -130,9 +130,9 @@ def test_closing_checkpoints_the_wal(tmp_path: Path):
 def test_a_rejected_append_stores_no_blobs(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
     with pytest.raises(AppendConflict):
-        journal.append("a", 3, chain_events("a", [run_started("a")]), [CONTENT])
+        journal.append("a", 3, events_after("a", [run_started("a")]), [NOTE])
     with pytest.raises(BlobMissing):
-        journal.blob(CONTENT.hash)
+        journal.blob(NOTE.hash)
     with pytest.raises(BlobMissing, match="not a blob hash"):
         journal.blob("not hexadecimal")
     journal.close()
@@ -140,22 +140,22 @@ def test_a_rejected_append_stores_no_blobs(tmp_path: Path):
 
 def test_read_only_mode_modifies_nothing(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
-    events = chain_events("a", [run_started("a")])
-    journal.append("a", 0, events, [CONTENT])
+    events = events_after("a", [run_started("a")])
+    journal.append("a", 0, events, [NOTE])
     journal.close()
     before = sorted(path.name for path in tmp_path.iterdir())
     reading = SqliteJournal(tmp_path, is_read_only=True)
     assert list(reading.read("a")) == events
     with pytest.raises(StoreUnavailable, match="readonly"):
-        reading.append("a", 1, chain_events("a", [phase_started(1)], events))
+        reading.append("a", 1, events_after("a", [phase_started(1)], events))
     reading.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_an_append_by_another_connection_is_a_conflict(tmp_path: Path):
     first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
-    events = chain_events("a", [run_started("a"), phase_started(1), phase_started(2)])
-    first.append("a", 0, events[:1], [CONTENT])
+    events = events_after("a", [run_started("a"), phase_started(1), phase_started(2)])
+    first.append("a", 0, events[:1], [NOTE])
     second.append("a", 1, events[1:2])
     with pytest.raises(AppendConflict):
         first.append("a", 1, events[1:2])
@@ -166,8 +166,8 @@ def test_an_append_by_another_connection_is_a_conflict(tmp_path: Path):
 
 def test_a_second_first_batch_of_a_run_is_a_conflict_and_other_batches_are_stored(tmp_path: Path):
     first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
-    first.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
-    batches = [Batch(name, 0, chain_events(name, [run_started(name)]), [CONTENT]) for name in ("a", "b")]
+    first.append("a", 0, events_after("a", [run_started("a")]), [NOTE])
+    batches = [Batch(name, 0, events_after(name, [run_started(name)]), [NOTE]) for name in ("a", "b")]
     refused, stored = second.append_many(batches)
     assert isinstance(refused, AppendConflict)
     assert stored == 1
@@ -178,7 +178,7 @@ def test_a_second_first_batch_of_a_run_is_a_conflict_and_other_batches_are_store
 
 def test_read_only_mode_refuses_an_unmerged_wal(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
-    journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
+    journal.append("a", 0, events_after("a", [run_started("a")]), [NOTE])
     with pytest.raises(StoreUnavailable, match="unmerged WAL"):
         SqliteJournal(tmp_path, is_read_only=True)
     journal.close()
@@ -199,7 +199,7 @@ def test_planted_links_in_place_of_locks_are_not_followed(tmp_path: Path):
         with pytest.raises(StateFolderUnsafe, match=f"{run}.lock` is a symbolic link"), journal.claim(run):
             pass
         assert not journal.is_claimed(run)
-    journal.append("r", 0, chain_events("r", [run_started("r")]), [CONTENT])
+    journal.append("r", 0, events_after("r", [run_started("r")]), [NOTE])
     journal.close()
     assert not (state / "checkpoint.lock").is_symlink()
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("victim.txt", "of the user")]
@@ -220,7 +220,7 @@ def test_a_planted_link_in_place_of_the_folder_of_locks_is_not_followed(tmp_path
 def test_the_sub_runs_of_a_run_are_found_without_reading_all_runs(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
     names = ["a", "a.1", "a.1.1", "a-1", "a.z", *(f"r{number}" for number in range(300))]
-    journal.append_many([Batch(name, 0, chain_events(name, [run_started(name)]), [CONTENT]) for name in names])
+    journal.append_many([Batch(name, 0, events_after(name, [run_started(name)]), [NOTE]) for name in names])
     steps = 0
 
     def count() -> int:
@@ -239,26 +239,26 @@ def test_a_cap_holds_when_another_connection_has_reserved_meanwhile(tmp_path: Pa
     first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
     heads = {}
     for number, (name, journal) in enumerate((("a", first), ("b", second), ("c", first), ("d", second))):
-        events = chain_events(name, [run_started(name), budget_reserved("1.1", 200, cap=1000)])
-        assert journal.append(name, 0, events, [CONTENT]) == 2
+        events = events_after(name, [run_started(name), budget_reserved("1.1", 200, cap=1000)])
+        assert journal.append(name, 0, events, [NOTE]) == 2
         assert journal.balance("day:2026-11-16").reserved_tokens == 200 * (number + 1)
         heads[name] = events
     for journal in (first, second):
         with pytest.raises(BudgetExceeded) as refused:
-            journal.append("e", 0, chain_events("e", [run_started("e"), budget_reserved("1.1", 201, cap=1000)]))
+            journal.append("e", 0, events_after("e", [run_started("e"), budget_reserved("1.1", 201, cap=1000)]))
         assert (refused.value.reserved, refused.value.needed) == (800, 201)
-    second.append("b", 2, chain_events("b", [budget_settled("1.1", 50)], after=heads["b"]))
-    fits = chain_events("e", [run_started("e"), budget_reserved("1.1", 350, cap=1000)])
+    second.append("b", 2, events_after("b", [budget_settled("1.1", 50)], after=heads["b"]))
+    fits = events_after("e", [run_started("e"), budget_reserved("1.1", 350, cap=1000)])
     assert first.append("e", 0, fits) == 2
     with pytest.raises(BudgetExceeded):
-        second.append("f", 0, chain_events("f", [run_started("f"), budget_reserved("1.1", 1, cap=1000)]))
+        second.append("f", 0, events_after("f", [run_started("f"), budget_reserved("1.1", 1, cap=1000)]))
     first.close()
     second.close()
 
 
 def test_a_reservation_whose_commit_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     journal = SqliteJournal(tmp_path)
-    journal.append("a", 0, chain_events("a", [run_started("a"), budget_reserved("1.1", 100, cap=1000)]), [CONTENT])
+    journal.append("a", 0, events_after("a", [run_started("a"), budget_reserved("1.1", 100, cap=1000)]), [NOTE])
 
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
@@ -266,7 +266,7 @@ def test_a_reservation_whose_commit_fails_is_not_counted(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(journal._blobs, "store", fail)
         with pytest.raises(StoreUnavailable):
-            journal.append("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 900, cap=1000)]))
+            journal.append("b", 0, events_after("b", [run_started("b"), budget_reserved("1.1", 900, cap=1000)]))
     assert journal.balance("day:2026-11-16").reserved_tokens == 100
-    assert journal.append("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 900, cap=1000)])) == 2
+    assert journal.append("b", 0, events_after("b", [run_started("b"), budget_reserved("1.1", 900, cap=1000)])) == 2
     journal.close()

@@ -212,7 +212,7 @@ class TestWithoutSandboxes:
     def nothing_is_available(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for backend in BACKENDS:
             monkeypatch.setitem(vars(backend), "problem", "not here")
-        monkeypatch.setattr(monty, "problem", lambda: "Monty is not here")
+        monkeypatch.setattr(monty, "monty_problem", lambda: "Monty is not here")
 
     def test_the_step_is_refused_with_a_code_and_every_reason(self, tmp_path: Path):
         result = make(tmp_path, "def f(artifact):\n    return 1\n").run("s", [finish()])

@@ -70,7 +70,7 @@ def test_io_errors_are_misses(cache: PromptCache):
 
 
 def test_the_least_recently_used_is_evicted(cache: PromptCache, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prompt_cache, "MAX_BYTES", 25)
+    monkeypatch.setattr(prompt_cache, "MAX_CACHE_BYTES", 25)
     for age, text in enumerate(("old", "older", "oldest")):
         store(cache, text, b"0123456789")
         name = cache.find(text)

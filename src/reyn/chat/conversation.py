@@ -15,8 +15,8 @@ from reyn.chat.recorded import CONTINUE_THERE, left_error
 from reyn.chat.replies import UnsentMessage
 from reyn.errors import RunBusy
 from reyn.journal import ENDED
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.runtime.conversations import checked_message
-from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -241,4 +241,4 @@ class Conversation(ConversationRun):
     def is_of_agent(self, run: str) -> bool:
         """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
         row = None if run == self.run_id else self._runtime.services.journal.find(run)
-        return run == self.run_id or (row is not None and row.skill.startswith(PREFIX))
+        return run == self.run_id or (row is not None and row.skill.startswith(AGENT_PREFIX))

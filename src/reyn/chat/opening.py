@@ -10,7 +10,8 @@ from reyn.chat.beginning import Beginning
 from reyn.chat.conversation import Conversation
 from reyn.errors import AgentNotFound, ConversationInvalid
 from reyn.journal.family import check_not_imported
-from reyn.skills.agents import AGENTS, DEFAULT, PREFIX
+from reyn.journal.kinds import AGENT_PREFIX
+from reyn.skills.agents import AGENTS, DEFAULT
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
@@ -50,10 +51,12 @@ def check_conversation(row: RunRow, agent: str | None) -> None:
     Raises:
         ConversationInvalid: It is not.
     """
-    if not row.skill.startswith(PREFIX):
+    if not row.skill.startswith(AGENT_PREFIX):
         raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
-    if agent is not None and f"{PREFIX}{agent}" != row.skill:
-        message = f"conversation `{row.run_id}` is one with the agent `{row.skill.removeprefix(PREFIX)}`, not `{agent}`"
+    if agent is not None and f"{AGENT_PREFIX}{agent}" != row.skill:
+        message = (
+            f"conversation `{row.run_id}` is one with the agent `{row.skill.removeprefix(AGENT_PREFIX)}`, not `{agent}`"
+        )
         raise ConversationInvalid(message, hint="Leave the agent out; the conversation keeps the one that it has.")
 
 
@@ -64,7 +67,7 @@ def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
         AgentNotFound: Its file was removed.
         SkillInvalid: Its file has errors.
     """
-    name, run_id = row.skill.removeprefix(PREFIX), row.run_id
+    name, run_id = row.skill.removeprefix(AGENT_PREFIX), row.run_id
     try:
         return runtime.project.agents.load(name)
     except AgentNotFound as error:

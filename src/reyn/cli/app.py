@@ -14,8 +14,8 @@ import click
 
 from reyn._version import __version__
 from reyn.cli.groups import CommandGroup
-from reyn.cli.hints import explain_command, full_hint, hint_without_project
-from reyn.cli.interrupts import INTERRUPTED
+from reyn.cli.hints import full_hint, hint_without_project, how_to_explain
+from reyn.cli.interrupts import EXIT_INTERRUPTED
 from reyn.cli.output import command_line
 from reyn.cli.writer import Line, guard_streams, out, styled
 from reyn.errors import InternalError, ReynError, SkillNotFound, UsageError
@@ -153,7 +153,7 @@ def run_app(argv: Sequence[str] | None = None) -> int:
     try:
         return _call(arguments, debug=debug, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except (_PipeClosed, BrokenPipeError):
         out.discard()
         return BROKEN_PIPE
@@ -234,7 +234,7 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
         hint = hint_without_project(error.hint)
     else:
         hint = full_hint(error.code, error.hint)
-    more = explain_command(error.code)
+    more = how_to_explain(error.code)
     if as_json:
         next_command = {"next": command_line(error.action)} if error.action else {}
         out.json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})

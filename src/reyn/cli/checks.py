@@ -24,7 +24,7 @@ from reyn.errors import (
     StoreUnavailable,
     UserConfigUnavailable,
 )
-from reyn.journal.database import DATABASE_FILES, FORMAT
+from reyn.journal.database import DATABASE_FILES, DATABASE_FORMAT
 from reyn.journal.port import STATE, open_reservations
 from reyn.journal.sqlite import SqliteJournal
 from reyn.journal.state_folder import file_status, has_journal, open_state
@@ -123,7 +123,7 @@ def check_sandbox() -> Check:
     from reyn.sandbox import monty
     from reyn.sandbox.backends import BACKENDS
 
-    problems = {"monty": monty.problem()} | {backend.name: _problem(backend) for backend in BACKENDS}
+    problems = {"monty": monty.monty_problem()} | {backend.name: _problem(backend) for backend in BACKENDS}
     usable = [name for name, problem in problems.items() if not problem]
     missing = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
     if any(backend.name in usable for backend in BACKENDS):
@@ -198,7 +198,7 @@ def check_journal(root: Path) -> Check:
     if not is_read_only and journal_key().new_mark() is None:
         hint = "Make the user configuration folder writable, so that Reyn can recognize journals of other users."
         return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
-    mode = "read-only" if is_read_only else f"format {FORMAT}"
+    mode = "read-only" if is_read_only else f"format {DATABASE_FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {journal.path}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.cli.interrupts import INTERRUPTED, Interrupts
+from reyn.cli.interrupts import EXIT_INTERRUPTED, Interrupts
 from reyn.cli.output import command_line, duration, result_as_json, result_lines
 from reyn.cli.people import TerminalPeople
 from reyn.cli.progress import Progress
@@ -79,13 +79,13 @@ def _interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupt
     """Report an interrupted run; cancel it if Ctrl-C is pressed again soon."""
     run = progress.run_id
     if not run or not runtime.runs.is_recorded(run):
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     out.note("interrupted; the run is saved. Press Ctrl-C again to cancel it.")
     out.note(f"next: {command_line(NextAction('resume', run))}")
     if not interrupts.is_twice():
-        return Report(result_as_json(runtime.runs.result(run)), code=INTERRUPTED)
+        return Report(result_as_json(runtime.runs.result(run)), code=EXIT_INTERRUPTED)
     with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")
     result = runtime.runs.result(run)
     report = _report(runtime, result, progress)
-    return report._replace(code=INTERRUPTED) if result.status == "running" else report
+    return report._replace(code=EXIT_INTERRUPTED) if result.status == "running" else report

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.cli.project import project_root
 from reyn.errors import FunctionNotFound, InputInvalid, ModuleUnloadable
-from reyn.skills.agents import PREFIX as AGENT_PREFIX
+from reyn.journal.kinds import AGENT_PREFIX
 
 if TYPE_CHECKING:
     from reyn.cli.progress import Progress
     from reyn.functions import AsyncLLMFunction, LLMFunction
     from reyn.runtime import RunResult, SyncRuntime
 
-Work = Callable[["SyncRuntime", "Progress"], "RunResult"]
+CommandWork = Callable[["SyncRuntime", "Progress"], "RunResult"]
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -25,7 +25,7 @@ def is_function(argument: str) -> bool:
     return _TARGET.fullmatch(argument) is not None and not argument.startswith(AGENT_PREFIX)
 
 
-def function_work(target: str, value: Any, *, run_id: str | None, has_model: bool) -> Work:
+def function_work(target: str, value: Any, *, run_id: str | None, has_model: bool) -> CommandWork:
     """Import a function and return what runs it.
 
     Args:

@@ -10,7 +10,7 @@ import re
 
 from reyn.errors import QuestionUnknown, SkillNotFound, StoreUnavailable, hint_of
 
-COMMANDS = {
+NEXT_COMMANDS = {
     "RYN101": "`reyn skills` lists the skills.",
     "RYN103": "`reyn lint SKILL` shows the line.",
     "RYN104": "`reyn lint SKILL` lists the errors.",
@@ -79,7 +79,7 @@ def full_hint(code: str, hint: str) -> str:
         return f"{hint} `reyn runs` lists them, `reyn trust` makes the journal yours."
     if hint == QuestionUnknown.waiting_hint:
         return "`reyn runs --status waiting` lists the runs that wait for a reply."
-    sentence, general, name = COMMANDS.get(code), hint_of(code), _NAME.search(hint)
+    sentence, general, name = NEXT_COMMANDS.get(code), hint_of(code), _NAME.search(hint)
     if sentence is None or not (
         hint.endswith(general) or (name and "{name}" in sentence) or ("{origin}" in sentence and _BINDING.search(hint))
     ):
@@ -101,6 +101,6 @@ def full_warning(text: str) -> str:
     return f"{text}. `reyn trust` reviews them" if text.startswith(UNTRUSTED) else text
 
 
-def explain_command(code: str) -> str:
+def how_to_explain(code: str) -> str:
     """Return the command that explains a code."""
     return f"reyn explain {code}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, NoReturn, Self
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 _GRACE_SECONDS = 1.5
 """How long a second Ctrl-C counts after the first one has stopped the run."""
 
@@ -32,7 +32,7 @@ class ExitGuard:
     """
 
     def __init__(self) -> None:
-        self._code = INTERRUPTED
+        self._code = EXIT_INTERRUPTED
         self._raises = False
 
     def install(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from reyn.cli.hints import explain_command, full_hint, full_warning
+from reyn.cli.hints import full_hint, full_warning, how_to_explain
 from reyn.cli.writer import Line, Raw, Styled, clean, styled
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def result_lines(
     if result.hint:
         yield f"fix: {full_hint(result.code, result.hint)}"
     if result.code:
-        yield f"more: {explain_command(result.code)}"
+        yield f"more: {how_to_explain(result.code)}"
     if question is not None and question.suggestions:
         yield f"suggested: {', '.join(short(text, 80) for text in question.suggestions)}"
     if result.artifact is not None:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from reyn.documents import Severity
 
-FILES = ("reyn.yaml", "reyn.local.yaml")
-PREFIX = "REYN_"
+CONFIG_FILES = ("reyn.yaml", "reyn.local.yaml")
+ENV_PREFIX = "REYN_"
 FLAGS = "flags"
 _PLAIN_TEXT_KEYS = ("model", "output_language")
 """Keys whose variables hold plain text; other variables hold YAML."""
@@ -60,7 +60,7 @@ class ConfigSources(msgspec.Struct, frozen=True):
     @property
     def operator(self) -> dict[str, Any]:
         """Return the settings of the operator: of all sources except the files of the project."""
-        return _merge_all(document for document in self.documents if document.file not in FILES)
+        return _merge_all(document for document in self.documents if document.file not in CONFIG_FILES)
 
     def last(self, *path: str) -> Document | None:
         """Return the source that decides a key: the last one that sets it."""
@@ -112,7 +112,7 @@ def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: lis
     own = user_config(environ).document()
     if own is not None and "models" in own.value:
         documents.append(Document(own.file, {"models": own.value["models"]}, own.marks))
-    for name in FILES:
+    for name in CONFIG_FILES:
         path = root / name
         if os.path.lexists(path):
             try:
@@ -124,8 +124,8 @@ def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: lis
                 documents.append(document)
     keys = {field.name.upper(): field.name for field in fields_of(Config)}
     for variable, text in sorted(environ.items()):
-        if variable.startswith(PREFIX) and not variable.startswith(SECRET_PREFIX) and text:
-            suffix = variable.removeprefix(PREFIX)
+        if variable.startswith(ENV_PREFIX) and not variable.startswith(SECRET_PREFIX) and text:
+            suffix = variable.removeprefix(ENV_PREFIX)
             key = keys.get(suffix, suffix.lower())
             try:
                 value = text if key in _PLAIN_TEXT_KEYS else parse_yaml(text, variable).value

@@ -245,7 +245,7 @@ def build_phase_context(goal: str, verdicts: Mapping[str, str], summaries: Mappi
     return "\n".join([HEADER, *lines]) if lines else ""
 
 
-FOLDER = ".agents/rpi"
+LOG_FOLDER = ".agents/rpi"
 MAX_SUMMARIES = 20
 MAX_SUMMARY_CHARS = 4_000
 _MAX_BYTES = 64_000
@@ -258,12 +258,12 @@ def read_summaries(root: Path, scrub: Callable[[str], str]) -> Blob | None:
     A file that cannot be read appears with the reason. Links are not followed. `scrub` removes secrets.
     """
     try:
-        handle = open_inside(root, root / FOLDER)
+        handle = open_inside(root, root / LOG_FOLDER)
     except OSError:
         return None
     if handle is None:
         return None
-    with OpenFolder(FOLDER, handle):
+    with OpenFolder(LOG_FOLDER, handle):
         listed = os.listdir(handle)  # noqa: PTH208 - a descriptor
         names = sorted((int(match[1]), name) for name in listed if (match := _NAME.fullmatch(name)))
         summaries = {str(number): scrub(_read(handle, name)) for number, name in names[:MAX_SUMMARIES]}

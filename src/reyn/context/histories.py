@@ -23,7 +23,7 @@ from reyn.models import ToolCall
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    Parts = tuple[kinds.HistoryPart, ...]
+    StoredParts = tuple[kinds.HistoryPart, ...]
 
 MAX_PARTS = 256
 """A history of more parts is stored anew as one."""
@@ -35,14 +35,14 @@ class Histories:
     """Histories in memory, by their parts. The least recently used is dropped first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Parts, NormalizedMessageList] = OrderedDict()
+        self._known: OrderedDict[StoredParts, NormalizedMessageList] = OrderedDict()
 
     def store(
         self,
         messages: NormalizedMessageList,
         is_stored: Callable[[str], bool],
         scrub: Callable[[str], str] = str,
-    ) -> tuple[Parts, tuple[Blob, ...]]:
+    ) -> tuple[StoredParts, tuple[Blob, ...]]:
         """Return the parts of a history, and the new content.
 
         If the history extends a known one, the cost depends only on the new messages.
@@ -91,7 +91,7 @@ class Histories:
         self._remember(parts, whole)
         return parts, (content, system) if system is not None and is_instructed else (content,)
 
-    def load(self, parts: Parts, content: Callable[[str], bytes]) -> NormalizedMessageList:
+    def load(self, parts: StoredParts, content: Callable[[str], bytes]) -> NormalizedMessageList:
         """Return the messages of a history.
 
         Raises:
@@ -113,7 +113,7 @@ class Histories:
         self._remember(parts, known)
         return known
 
-    def are_same(self, one: Parts, other: Parts, content: Callable[[str], bytes]) -> bool:
+    def are_same(self, one: StoredParts, other: StoredParts, content: Callable[[str], bytes]) -> bool:
         """Return whether two histories have the same messages, which may be stored in different parts."""
         if one == other:
             return True
@@ -127,7 +127,7 @@ class Histories:
                 return known
         return NormalizedMessageList()
 
-    def _remember(self, parts: Parts, messages: NormalizedMessageList) -> None:
+    def _remember(self, parts: StoredParts, messages: NormalizedMessageList) -> None:
         _ = messages.digest  # computed once here, and inherited by every list that extends this one
         self._known[parts] = messages
         self._known.move_to_end(parts)
@@ -166,7 +166,7 @@ class RenderedMessages:
         return rendered
 
 
-def system_of(parts: Parts) -> str | None:
+def system_of(parts: StoredParts) -> str | None:
     """Return the hash of the system message of a history; `None` without one."""
     return next((part.system for part in reversed(parts) if part.system is not None), None)
 

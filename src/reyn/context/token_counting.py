@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reyn.models.protocol import CountTokens
     from reyn.models.roster import Roster
 
-    Work = Callable[[TokenCounter], FittedText]
+    FitText = Callable[[TokenCounter], FittedText]
 
 
 class TokenCounting:
@@ -36,7 +36,7 @@ class TokenCounting:
         self._roster = roster
         self._counts: dict[str, dict[str, int]] = {}
 
-    async def perform(self, key: str, counter: CounterName, model: str, work: Work) -> tuple[Body, tuple[Blob, ...]]:
+    async def perform(self, key: str, counter: CounterName, model: str, work: FitText) -> tuple[Body, tuple[Blob, ...]]:
         """Count and truncate a text; return the event that records the outcome.
 
         Args:
@@ -66,7 +66,7 @@ class TokenCounting:
         )
         return body, tuple(blob for blob in (*texts, text) if blob)
 
-    async def _fit(self, counter: CounterName, model: str, work: Work) -> FittedText:
+    async def _fit(self, counter: CounterName, model: str, work: FitText) -> FittedText:
         if counter != "model":
             return work(exact_counter())
         opened = self._roster.open(model)

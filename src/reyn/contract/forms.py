@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract.parsing import Parsed, parse
-from reyn.contract.schema import ABORT, CONFIDENCE, DECISIONS, TEXT, closed
-from reyn.contract.verdicts import Rejected, short
+from reyn.contract.schema import CONFIDENCE, DECISIONS, closed
+from reyn.contract.verdicts import Rejected, bounded
 from reyn.documents import JsonError, decode_json
 from reyn.jsonschema import compile_schema
 from reyn.models import ToolDefinition
 from reyn.models.protocol import NativeReply, decode_reply
+from reyn.skills.values import ABORT
+from reyn.vocabulary.schemas import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     from reyn.vocabulary import OpSpec
 
 _SHORT_DECISION = compile_schema(
-    closed({"reason": TEXT, "choice": TEXT, "confidence": CONFIDENCE, "data": {}}, optional=("confidence", "data"))
+    closed({"reason": STRING, "choice": STRING, "confidence": CONFIDENCE, "data": {}}, optional=("confidence", "data"))
 )
-_SHORT_ACT = compile_schema(closed({"reason": TEXT, "ops": {"type": "array", "minItems": 1}}, optional=("reason",)))
+_SHORT_ACT = compile_schema(closed({"reason": STRING, "ops": {"type": "array", "minItems": 1}}, optional=("reason",)))
 _FULL_KEYS = {"control", "control_ir", "artifact"}
 _SHORT_PATHS = (
     (re.compile(r"^\$\.artifact\.data"), "$.data"),
@@ -79,7 +81,7 @@ class ShortForm:
         choice = value["choice"]
         if choice not in self._candidates:
             instead = self._first or f"use {' or '.join(map(repr, self._candidates))}"
-            return Rejected("candidate", "$.choice", short(f"{choice!r} is not a choice; {instead}"))
+            return Rejected("candidate", "$.choice", bounded(f"{choice!r} is not a choice; {instead}"))
         confidence = value.get("confidence") if probability is None else probability
         if confidence is None:
             return Rejected("shape", "$.confidence", "it is missing; state a number from 0 to 1")
@@ -148,26 +150,26 @@ class ToolsForm:
             if not call.id:
                 return Rejected("ops", path, "the tool call has no id")
             if call.id in seen:
-                return Rejected("ops", path, short(f"the id {call.id!r} is there twice; each call needs its own"))
+                return Rejected("ops", path, bounded(f"the id {call.id!r} is there twice; each call needs its own"))
             seen.add(call.id)
         return [self._to_op(call, f"$.tool_calls[{index}]") for index, call in enumerate(calls)]
 
     def named(self, call: ToolCall) -> dict[str, Any]:
         """Return what an invalid call names: the kind and form of its tool, or the name that is none."""
         tool = self._tools.get(call.name)
-        return ({"kind": short(call.name)} if tool is None else tool.fixed) | {"arguments": call.arguments}
+        return ({"kind": bounded(call.name)} if tool is None else tool.fixed) | {"arguments": call.arguments}
 
     def _to_op(self, call: ToolCall, path: str) -> dict[str, Any] | Rejected:
         tool = self._tools.get(call.name)
         if tool is None:
             names = " or ".join(repr(name) for name in self._tools)
             instead = f"use {names}" if names else "no tools are offered here; decide instead"
-            return Rejected("ops", f"{path}.name", short(f"{call.name!r} is not a tool; {instead}"))
+            return Rejected("ops", f"{path}.name", bounded(f"{call.name!r} is not a tool; {instead}"))
         # Models send an empty text for a tool without arguments.
         parsed = parse(call.arguments, self._sizes) if call.arguments.strip() else Parsed({})
         if isinstance(parsed, Rejected):
             message = parsed.message.replace("the answer", "the value", 1)
-            return Rejected(parsed.rule, short(parsed.path.replace("$", f"{path}.arguments", 1)), message)
+            return Rejected(parsed.rule, bounded(parsed.path.replace("$", f"{path}.arguments", 1)), message)
         if parsed.dropped:
             return Rejected("not_json", f"{path}.arguments", "the value is not one JSON object")
         for name, value in tool.fixed.items():  # the same value is no contradiction: results quote ops with it

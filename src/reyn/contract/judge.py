@@ -16,10 +16,11 @@ from reyn.config import Sizes
 from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path, whole_object
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
-from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, TEXT, answer_schema, closed
-from reyn.contract.verdicts import Accepted, Acting, Rejected, short
+from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, answer_schema, closed
+from reyn.contract.verdicts import Accepted, Acting, Rejected, bounded
 from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT, reply_field
+from reyn.vocabulary.schemas import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,7 +37,7 @@ _CONTROL = closed(
         "decision": {"enum": list(DECISIONS.values())},
         "next_phase": {"type": ["string", "null"]},
         "confidence": CONFIDENCE,
-        "reason": closed({"summary": TEXT}),
+        "reason": closed({"summary": STRING}),
     }
 )
 _OPS = {"type": "array"}
@@ -44,7 +45,7 @@ _DECISION = compile_schema(
     closed({"control": _CONTROL, "artifact": {}, "control_ir": _OPS}, optional=("artifact", "control_ir"))
 )
 _ACT = compile_schema(closed({"control_ir": _OPS}))
-_ARTIFACT = compile_schema(closed({"type": TEXT, "data": {}}))
+_ARTIFACT = compile_schema(closed({"type": STRING, "data": {}}))
 _HANDOFF = compile_schema(HANDOFF_SCHEMA)
 
 _TRUNCATED = (
@@ -164,7 +165,7 @@ class Contract:
     def reject_output(self, path: str, message: str) -> Rejected:
         """Return the rejection of a final output that fits its schema; `path` leads to the error in its data."""
         full = f"$.artifact.data{path.removeprefix('$')}"
-        return Rejected("value", short(full if self._short is None else to_short_path(full)), short(message))
+        return Rejected("value", bounded(full if self._short is None else to_short_path(full)), bounded(message))
 
     def _split_handoff(self, value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | Rejected | None]:
         """Separate the handoff from a decision; elsewhere it is an unknown key."""
@@ -204,7 +205,7 @@ class Contract:
 
     def _call_error(self, op: dict[str, Any], index: int) -> Rejected | None:
         error = self.ops.error(op, f"$.tool_calls[{index}].arguments", "decide instead")
-        return Rejected("ops", short(error[0]), short(error[1])) if error else None
+        return Rejected("ops", bounded(error[0]), bounded(error[1])) if error else None
 
     def _judge_reply(self, content: str, is_truncated: bool, probability: float | None) -> Judgement:
         """Judge the text of a reply. A truncated one is rejected, because nothing in a text shows that it is whole."""
@@ -232,7 +233,7 @@ class Contract:
 
     def _op_error(self, ops: list[Any], instead: str) -> Rejected | None:
         error = self.ops.first_error(ops, instead) if ops else None
-        return Rejected("ops", short(error[0]), short(error[1])) if error else None
+        return Rejected("ops", bounded(error[0]), bounded(error[1])) if error else None
 
     def _inconsistency(self, control: dict[str, Any], ops: list[Any]) -> Rejected | None:
         kind, required = control["type"], DECISIONS[control["type"]]
@@ -256,7 +257,7 @@ class Contract:
             # A decision that does the work itself holds only if its ops succeed.
             if not_done := self.ops.not_done(self._left, ops) if self._left else ():
                 message = f"{_names(not_done)} has to be done first; nothing else is offered before that"
-                return Rejected("candidate", "$.control.type", short(message))
+                return Rejected("candidate", "$.control.type", bounded(message))
             branches = self._branches.get(control["next_phase"])
             if branches is None:
                 return Rejected("candidate", "$.control.next_phase", self._not_offered(control["next_phase"]))
@@ -285,7 +286,7 @@ class Contract:
         allowed = f"next_phase must be {' or '.join(names)}" if names else "no other phase is offered"
         finish = "; or finish with next_phase null" if None in self._branches else ""
         what = "finishing is not offered here" if target is None else f"{target!r} is not offered here"
-        return short(f"{what}; {allowed}{finish}")
+        return bounded(f"{what}; {allowed}{finish}")
 
 
 def _names(duties: tuple[Duty, ...]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.contract.verdicts import Rejected, short
+from reyn.contract.verdicts import Rejected, bounded
 from reyn.documents import json_depth
 from reyn.journal import canonical
 
@@ -105,7 +105,7 @@ def _decode(text: str, depth: int) -> _Decoded | Rejected:
     except RecursionError:  # the configured depth is more than Python supports
         return Rejected("depth", "$", "the answer is nested too deep")
     if path is not None:
-        return Rejected("duplicate_key", short(path), "the key is there twice; give it once")
+        return Rejected("duplicate_key", bounded(path), "the key is there twice; give it once")
     return value, artifact_json
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reyn.skills.values import ABORT
+from reyn.vocabulary.schemas import STRING
+
 if TYPE_CHECKING:
     from reyn.journal.kinds import AnswerForm
     from reyn.jsonschema import Schema
     from reyn.models import Candidate
     from reyn.vocabulary import OpSpec
 
-ABORT = "abort"
-"""The choice that gives up. A phase cannot have this name."""
 DECISIONS = {"transition": "continue", "finish": "finish", "abort": "abort"}
 """The decision that belongs to each type of control."""
 
-TEXT = {"type": "string"}
 CONFIDENCE = {"type": "number", "minimum": 0, "maximum": 1}
-_TEXTS = {"type": "array", "items": TEXT}
+_TEXTS = {"type": "array", "items": STRING}
 _NO_OPS = {"type": "array", "maxItems": 0}
 
 
@@ -35,10 +35,10 @@ _HANDOFF_FIELDS = {
     "decisions_made": _TEXTS,
     "open_risks": _TEXTS,
     "artifacts_produced": _TEXTS,
-    "verdicts": {"type": "object", "additionalProperties": TEXT},
-    "goal": TEXT,
-    "epic_id": TEXT,
-    "narrative": TEXT,
+    "verdicts": {"type": "object", "additionalProperties": STRING},
+    "goal": STRING,
+    "epic_id": STRING,
+    "narrative": STRING,
 }
 HANDOFF_SCHEMA: dict[str, Any] = {"type": "object", "properties": _HANDOFF_FIELDS, "additionalProperties": False}
 """The `handoff` object that a phase may add to its decision, if its `context` asks for one. Every field is optional:
@@ -64,14 +64,14 @@ def answer_schema(
     else:
         decide = [_short_branch(one.label, data=_standalone(one)) for one in candidates]
         abort = _short_branch(ABORT)
-        act = closed({"reason": TEXT, "ops": some_ops})
+        act = closed({"reason": STRING, "ops": some_ops})
     if asks_handoff:
         decide = [branch | {"properties": branch["properties"] | {"handoff": HANDOFF_SCHEMA}} for branch in decide]
     return {"anyOf": [*decide, *([abort] if allows_abort else []), *([act] if ops else [])]}
 
 
 def _short_branch(label: str, **data: Schema) -> dict[str, Any]:
-    return closed({"reason": TEXT, "choice": {"const": label}, "confidence": CONFIDENCE, **data})
+    return closed({"reason": STRING, "choice": {"const": label}, "confidence": CONFIDENCE, **data})
 
 
 def _branch(candidate: Candidate, ops: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _branch(candidate: Candidate, ops: dict[str, Any]) -> dict[str, Any]:
 def _control(kind: str, next_phase: str | None) -> dict[str, Any]:
     return closed(
         {
-            "reason": closed({"summary": TEXT}),
+            "reason": closed({"summary": STRING}),
             "type": {"const": kind},
             "decision": {"const": DECISIONS[kind]},
             "next_phase": {"const": next_phase},

@@ -40,7 +40,7 @@ class Rejected(msgspec.Struct, frozen=True):
     @classmethod
     def by(cls, rule: str, error: SchemaError, path: str) -> Rejected:
         """Return the rejection of a value that a schema does not allow; `path` leads to the value."""
-        return cls(rule, short(error.path(path)), short(error.message))
+        return cls(rule, bounded(error.path(path)), bounded(error.message))
 
 
 class Acting(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ REJECTION_CLASSES = (
 """The classes of rules that an answer can violate."""
 
 
-def short(message: str) -> str:
+def bounded(message: str) -> str:
     """Shorten a message, which may quote a long answer, for journal and prompt."""
     return message if len(message) <= _MAX_ERROR_CHARS else message[: _MAX_ERROR_CHARS - 1] + "…"
 

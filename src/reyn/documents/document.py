@@ -77,7 +77,7 @@ class Document(msgspec.Struct, frozen=True):
 
 # -- files -----------------------------------------------------------------------------------------------------
 
-MAX_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 
 
 def read_error(error: OSError | ValueError) -> str:
@@ -109,7 +109,7 @@ def read_text(path: Path, label: str, *, inside: Path | OpenFolder | None = None
     return text.replace("\r\n", "\n")
 
 
-def read_raw(path: Path, label: str, *, inside: Path | OpenFolder | None = None, max_bytes: int = MAX_BYTES) -> bytes:
+def read_raw(path: Path, label: str, *, inside: Path | OpenFolder | None = None, max_bytes: int = _MAX_BYTES) -> bytes:
     """Return the content of a file.
 
     Raises:

@@ -18,7 +18,7 @@ from reyn.errors import Finding
 from reyn.errors.codes import BAD_YAML
 
 MAX_NODES = 50_000
-MAX_DEPTH = 64
+MAX_YAML_DEPTH = 64
 
 
 def parse_front_matter(text: str, file: str) -> Document:
@@ -126,8 +126,8 @@ class _Builder:
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         self._check_tag(event)
-        if len(self._stack) >= MAX_DEPTH:
-            self._fail(event, f"nesting is deeper than {MAX_DEPTH} levels")
+        if len(self._stack) >= MAX_YAML_DEPTH:
+            self._fail(event, f"nesting is deeper than {MAX_YAML_DEPTH} levels")
         if self._stack and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None:
             self._fail(event, "a key is a list or a mapping", "use a plain word as the key")
         value: list[Any] | dict[str, Any] = {} if isinstance(event, yaml.MappingStartEvent) else []

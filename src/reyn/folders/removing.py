@@ -14,7 +14,7 @@ from itertools import islice
 
 from reyn.folders.opening import FOLDER, OpenFolder, clean_names, open_beneath
 
-MAX_ENTRIES = 10_000_000
+MAX_REMOVED = 10_000_000
 """The number of files and folders that one call removes or measures."""
 _BATCH = 1_000
 _PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,7 +28,7 @@ def remove_tree(above: int, name: str) -> tuple[int, bool]:
         name: Its name.
 
     Returns:
-        The size of the removed files, and whether nothing is left. One call removes at most `MAX_ENTRIES` files and
+        The size of the removed files, and whether nothing is left. One call removes at most `MAX_REMOVED` files and
         folders; call it again for more.
 
     Raises:
@@ -57,7 +57,7 @@ def remove_temporary(path: str) -> None:
 class _Tree:
     def __init__(self) -> None:
         self.size = 0
-        self._left = MAX_ENTRIES
+        self._left = MAX_REMOVED
         self._moved = 0
         self._mark = secrets.token_hex(8)  # no existing name has it
         self._device = -1
@@ -137,8 +137,8 @@ def _exists(name: str, folder: int) -> bool:
 
 
 def measure_tree(above: int, name: str) -> int:
-    """Return the size of the files below a folder that can be read, up to `MAX_ENTRIES` files. Follows no link."""
-    size, left = 0, MAX_ENTRIES
+    """Return the size of the files below a folder that can be read, up to `MAX_REMOVED` files. Follows no link."""
+    size, left = 0, MAX_REMOVED
     pending = [name]
     while pending and left > 0:
         here = pending.pop()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 from reyn.context import NormalizedMessageList
 from reyn.errors import CallImpossible
 from reyn.functions.chat_calls import AbortSignal, ChatDecoration, ChatDefinition, ChatOptions, ChatStream
-from reyn.functions.definition import DEFAULT_ACT_TURNS, Decorated
+from reyn.functions.definition import Decorated
 from reyn.kernel.world.run_scope import current_scope
-from reyn.skills.values import ConversationSettings
+from reyn.skills.values import DEFAULT_ACT_TURNS, ConversationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

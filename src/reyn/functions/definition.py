@@ -27,7 +27,7 @@ from reyn.ops import Op
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.skills import Skill
 from reyn.skills.names import is_reserved_phase_name, is_valid_name
-from reyn.skills.values import END, ArtifactType, ConversationSettings, Phase
+from reyn.skills.values import DEFAULT_ACT_TURNS, END, ArtifactType, ConversationSettings, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, Services
 
-DEFAULT_ACT_TURNS = 10
 MAX_SKILLS = 64
 """How many skills of one function are cached, one for each text of its instructions."""
 _MAX_VIEWS = 8

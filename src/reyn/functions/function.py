@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, T
 from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInvalid
 from reyn.functions import ambient
 from reyn.functions.definition import (
-    DEFAULT_ACT_TURNS,
     MAX_SKILLS,
     CallOptions,
     Decorated,
@@ -33,7 +32,7 @@ from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Image, Model
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.runtime.sync_form import run_on
-from reyn.skills.values import ArtifactType
+from reyn.skills.values import DEFAULT_ACT_TURNS, ArtifactType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -191,7 +191,7 @@ class OpenAICompatible:
             request_hash="",
             on_delta=pieces.put_nowait,
             answer_form="tools",
-            tools=definitions(tools),
+            tools=tool_definitions(tools),
         )
         call = asyncio.create_task(self._complete_directly(request))
         call.add_done_callback(lambda _: pieces.put_nowait(None))
@@ -247,7 +247,7 @@ def _argument_error(values: dict[str, Any], error: msgspec.ValidationError) -> F
     return FunctionInvalid(f"`OpenAICompatible`: `{name}` is {value}", hint=f"Use {_ALLOWED[name]}.")
 
 
-def definitions(tools: Iterable[Op | ToolDefinition]) -> tuple[ToolDefinition, ...]:
+def tool_definitions(tools: Iterable[Op | ToolDefinition]) -> tuple[ToolDefinition, ...]:
     """Return the definitions of tools: ops as the form `tools` offers them.
 
     Raises:

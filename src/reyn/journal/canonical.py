@@ -44,7 +44,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-MAX_DEPTH = 200
+MAX_JSON_DEPTH = 200
 MAX_BITS = 1_024
 
 
@@ -63,7 +63,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     kind = type(value)
     if kind is str:
         return value.isascii() or _is_encodable(value)
-    if kind is dict and depth < MAX_DEPTH:
+    if kind is dict and depth < MAX_JSON_DEPTH:
         for key, item in value.items():
             if type(key) is not str or not (key.isascii() or _is_encodable(key)):
                 return False
@@ -73,7 +73,7 @@ def _is_plain(value: Any, depth: int) -> bool:
             elif not _is_plain(item, depth + 1):
                 return False
         return True
-    if kind is list and depth < MAX_DEPTH:
+    if kind is list and depth < MAX_JSON_DEPTH:
         return all(_is_plain(item, depth + 1) for item in value)
     if kind is float:
         return math.isfinite(value)
@@ -94,8 +94,8 @@ def _is_encodable(text: str) -> bool:
 
 
 def _check_parts(value: Any, path: str, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep")
+    if depth > MAX_JSON_DEPTH:
+        raise ValueError(f"the value is nested more than {MAX_JSON_DEPTH} levels deep")
     match value:
         case None | bool():
             return

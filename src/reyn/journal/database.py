@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FORMAT = 1
+DATABASE_FORMAT = 1
 """The current format of the tables, stored as `user_version`."""
 MIGRATIONS: dict[int, str] = {}
 """The statements that convert a database of an earlier format to the next one, by the earlier format."""
@@ -95,9 +95,9 @@ class Database:
             self.transaction = Transaction(self.writer, self.errors, self.path)
             if not is_read_only:
                 self._prepare(owner)
-            if self._format() != FORMAT:
+            if self._format() != DATABASE_FORMAT:
                 raise StoreUnavailable(
-                    f"`{self.path}` has format {self._format()}; this release reads formats up to {FORMAT}",
+                    f"`{self.path}` has format {self._format()}; this release reads formats up to {DATABASE_FORMAT}",
                     hint="Use the release of Reyn that wrote it, or a newer one.",
                 )
             self._check_tables()
@@ -123,7 +123,7 @@ class Database:
                     self.mark(owner)
                 elif not version:
                     self._check_tables()
-                self.writer.execute(f"PRAGMA user_version = {version + 1 if version else FORMAT}")
+                self.writer.execute(f"PRAGMA user_version = {version + 1 if version else DATABASE_FORMAT}")
 
     def _format(self) -> int:
         (version,) = self.writer.execute("PRAGMA user_version").fetchone()
@@ -138,7 +138,8 @@ class Database:
         if differing := _definitions(self.writer) ^ _expected_definitions(SCHEMA):
             kind, name, *_ = min(differing, key=lambda one: (one[3] is None, repr(one)))
             raise StoreUnavailable(
-                f"`{self.path}` is not a journal of format {FORMAT}: its {kind} `{name}` is missing or not Reyn's",
+                f"`{self.path}` is not a journal of format {DATABASE_FORMAT}: "
+                f"its {kind} `{name}` is missing or not Reyn's",
                 hint=f"Reyn cannot convert it. Move `{self.path}` elsewhere; the next run creates a new journal.",
             )
 

@@ -50,7 +50,7 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
 L = TypeVar("L", bound=Lifecycle)
 
 
-def rule_of(kind: type[Body]) -> Callable[[Any, Any], Any] | None:
+def lifecycle_rule(kind: type[Body]) -> Callable[[Any, Any], Any] | None:
     """Return what an event kind changes in a lifecycle; `None` if it changes nothing."""
     return _RULES.get(kind)
 

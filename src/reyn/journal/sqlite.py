@@ -178,7 +178,7 @@ class SqliteJournal:
                 return deletion
             heads = filter(None, (self._head(run_id, self._db.own_rows) for run_id in keys))
             tables.close_accounts(self._writer, heads)
-            tables.delete(self._writer, keys)
+            tables.delete_rows(self._writer, keys)
             self._blobs.remove(unused)
             # Connections that remember which content is stored compare this number before they rely on it.
             self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
@@ -294,7 +294,7 @@ class SqliteJournal:
 
     def reserving(self) -> list[RunRow]:
         with self._db.snapshot() as connection:
-            found = connection.execute(f"{tables.SELECT} WHERE {tables.RESERVED}")
+            found = connection.execute(f"{tables.SELECT} WHERE {tables.HAS_RESERVATION}")
             rows = [tables.to_head(columns).row for columns in found]
         return [row for row in rows if row.reserved is not None and not row.imported]
 

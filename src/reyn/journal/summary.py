@@ -141,14 +141,14 @@ def summarize(events: Iterable[Event]) -> RunSummary:
         body = decode(event)
         if is_timed(type(body)):
             summary = count_time(summary, body, event.ts)
-        if (rule := rule_of(type(body))) is not None:
+        if (rule := summary_rule(type(body))) is not None:
             summary = rule(summary, body)
     return summary
 
 
-def rule_of(kind: type[Body]) -> Callable[[Any, Any], Any] | None:
+def summary_rule(kind: type[Body]) -> Callable[[Any, Any], Any] | None:
     """Return what an event kind changes in a summary; `None` if it changes nothing."""
-    return _RULES.get(kind) or lifecycle.rule_of(kind)
+    return _RULES.get(kind) or lifecycle.lifecycle_rule(kind)
 
 
 def to_result(summary: RunSummary, content: Callable[[str], bytes], warnings: tuple[str, ...] = ()) -> RunResult:
@@ -362,7 +362,7 @@ def _warn_of_files(summary: S, body: kinds.WorkspaceRestored) -> S:
 
 
 def _then_lifecycle(kind: type[Body], rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    after = lifecycle.rule_of(kind)
+    after = lifecycle.lifecycle_rule(kind)
     return rule if after is None else lambda summary, body: after(rule(summary, body), body)
 
 

@@ -93,7 +93,7 @@ LAST_COMMIT = f"SELECT id, {_HASHES} FROM commits WHERE id > ? AND id <= ? ORDER
 
 
 SPENT = "instr(state, '\"spent\":') > 0"
-RESERVED = "instr(state, '\"reserved\":') > 0"
+HAS_RESERVATION = "instr(state, '\"reserved\":') > 0"
 """Conditions that select the rows of runs with charges, and with an open reservation. They may select others, too."""
 
 
@@ -247,7 +247,7 @@ def count(
     return Deletion(events, len(unused), size), unused
 
 
-def delete(connection: sqlite3.Connection, keys: dict[str, int]) -> None:
+def delete_rows(connection: sqlite3.Connection, keys: dict[str, int]) -> None:
     connection.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
     ranges = [(commit_key(key, 0), commit_key(key + 1, 0)) for key in keys.values()]
     connection.executemany("DELETE FROM commits WHERE id > ? AND id < ?", ranges)

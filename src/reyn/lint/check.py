@@ -1,7 +1,7 @@
 """Run every lint rule on a skill.
 
-A rule is a function of the loaded skill and the vocabulary that yields findings. `RULES` and `SKILL_RULES` list them.
-`check_skill` is also applied to a skill before it runs, so that `reyn lint` and a run find the same errors.
+A rule is a function of the loaded skill and the vocabulary that yields findings; `LINT_RULES` and `SKILL_RULES` list
+them. `check_skill` is also applied to a skill before it runs, so that `reyn lint` and a run find the same errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.skills import Library, LoadResult
     from reyn.vocabulary import Vocabulary
 
-RULES = (
+LINT_RULES = (
     structure.older_form,
     structure.schema_typos,
     requests.step_arguments,
@@ -36,7 +36,7 @@ RULES = (
 )
 """Rules on the files of a skill, which may have errors."""
 SKILL_RULES = (
-    structure.unavailable_features,
+    structure.features_without_support,
     structure.folder_name,
     structure.unreachable_phases,
     structure.ambiguous_unions,
@@ -84,7 +84,7 @@ def check_skill(
 ) -> list[Finding]:
     """Return every finding about a skill that was read; see `lint_skill`."""
     findings: set[Finding] = set()
-    for rule in RULES:
+    for rule in LINT_RULES:
         findings.update(rule(loaded, vocabulary))
     if loaded.partial is not None:
         for skill_rule in SKILL_RULES:

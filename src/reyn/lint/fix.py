@@ -24,7 +24,7 @@ from reyn.lint.yaml_writer import write_nodes
 from reyn.ops import standard_ops
 from reyn.skills import USER_MESSAGE, pin, read_skill
 from reyn.skills.values import END
-from reyn.skills.yaml_nodes import YamlNodes, entries_of, node_at
+from reyn.skills.yaml_nodes import YamlNodes, node_at, yaml_entries
 
 if TYPE_CHECKING:
     from reyn.contract import Candidate
@@ -150,7 +150,7 @@ def _rewrite_text(folder: SkillFolder, file: str, text: str, texts: EdgeTexts) -
     nodes = converted.nodes if converted else YamlNodes(head)
     if file.endswith(".md") and not isinstance(nodes.root, MappingNode):
         raise ValueError("its front matter is not a mapping")
-    if "input" in (keys := entries_of(nodes.root)) and keys["input"][0].start_mark is None:
+    if "input" in (keys := yaml_entries(nodes.root)) and keys["input"][0].start_mark is None:
         raise ValueError("it has no `input`, which the documented form requires")
     _add_edge_texts(nodes, texts)
     if nodes.is_original:
@@ -162,7 +162,7 @@ def _rewrite_text(folder: SkillFolder, file: str, text: str, texts: EdgeTexts) -
 def _add_edge_texts(nodes: YamlNodes, texts: EdgeTexts) -> None:
     """Turn lists of successors into mappings to when to choose each."""
     graph = node_at(nodes.root, "graph")
-    for name, (_, targets) in entries_of(graph).items():
+    for name, (_, targets) in yaml_entries(graph).items():
         if graph is not None and name in texts and isinstance(targets, SequenceNode):
             entries = ((target, nodes.scalar(texts[name][target.value])) for target in targets.value)
             nodes.put(graph, name, nodes.mapping(entries, targets))

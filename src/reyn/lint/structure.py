@@ -34,7 +34,7 @@ def older_form(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     yield from folder.notes
 
 
-def unavailable_features(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+def features_without_support(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report features that no run can execute, at the key that asks for them."""
     for feature in inputs.unavailable_features(skill, vocabulary):
         if feature.skill is None:
@@ -50,7 +50,7 @@ def unavailable_features(skill: Skill, loaded: LoadResult, vocabulary: Vocabular
 
 def sub_skill_errors(loaded: LoadResult, name: str, findings: list[Finding]) -> Iterator[Finding]:
     """Report a skill that the skill runs and that has errors, at the key that names it."""
-    # `unavailable_features` looks into sub-skills itself.
+    # `features_without_support` looks into sub-skills itself.
     errors = sum(finding.severity == "error" and finding.code != codes.UNSUPPORTED for finding in findings)
     if errors and loaded.partial is not None:
         phase, path = _reference_to(loaded.partial, name)

@@ -17,10 +17,10 @@ from reyn.skills.yaml_nodes import value_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reyn.skills.yaml_nodes import Entry, YamlNodes
+    from reyn.skills.yaml_nodes import YamlEntry, YamlNodes
 
 
-def write_nodes(nodes: YamlNodes, dropped: Iterable[Entry] = ()) -> str:
+def write_nodes(nodes: YamlNodes, dropped: Iterable[YamlEntry] = ()) -> str:
     """Return the text of changed nodes.
 
     Args:

@@ -83,7 +83,7 @@ class AnthropicModel(HttpModel):
         if system := to_system(request.messages):
             body["system"] = system
         if request.tools:
-            body["tools"] = to_tools(request.tools)
+            body["tools"] = to_anthropic_tools(request.tools)
         if schema is not None:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         return body
@@ -203,7 +203,7 @@ def to_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     return to_turns(messages, "assistant", "content", _blocks)
 
 
-def to_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
+def to_anthropic_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
     """Return tool definitions."""
     return [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
 

@@ -150,7 +150,7 @@ def remote_class(adapter: str) -> type[RemoteModel]:
 
 # -- adapters from outside ----------------------------------------------------------------------------
 
-ENTRY_POINTS = "reyn.models"
+MODEL_ENTRY_POINTS = "reyn.models"
 
 
 class ModelSetup(msgspec.Struct, frozen=True):
@@ -183,7 +183,7 @@ def installed_adapters() -> Mapping[str, EntryPoint]:
     """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
     from importlib.metadata import entry_points
 
-    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
+    points = sorted(entry_points(group=MODEL_ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
     return {entry.name: entry for entry in reversed(points) if entry.name not in BUILT_IN_ADAPTERS}
 
 

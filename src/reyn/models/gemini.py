@@ -77,7 +77,7 @@ class GeminiModel(HttpModel):
         if system := system_text(request.messages):
             body["systemInstruction"] = {"parts": [{"text": system}], "role": "user"}
         if request.tools:
-            body["tools"] = to_tools(request.tools)
+            body["tools"] = to_gemini_tools(request.tools)
         return body
 
     def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[GeminiChunk], None]:
@@ -158,7 +158,7 @@ def to_contents(messages: Iterable[Message]) -> list[dict[str, Any]]:
     return to_turns(messages, "model", "parts", parts_of)
 
 
-def to_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
+def to_gemini_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
     """Return tool definitions."""
     declarations = [
         {"name": tool.name, "description": tool.description, "parameters_json_schema": tool.parameters}

@@ -25,7 +25,7 @@ MAX_ENUM_LENGTH = 64
 """Maximum number of multiples that become an enum."""
 MAX_REPETITIONS = 2_000
 """Maximum repetition count that llama.cpp accepts."""
-MAX_INTEGER = 10**15
+MAX_NARROW_INTEGER = 10**15
 """Maximum bound of an integer: llama.cpp expands bounds digit by digit."""
 SMALL_NUMBER = 10**9
 """A small model that may write any number sometimes repeats a digit until its answer is cut off."""
@@ -75,7 +75,7 @@ class DecodingLimits(NamedTuple):
     @property
     def max_number(self) -> int | None:
         """Maximum absolute value of numbers without a limit of their own; `None` if there is none."""
-        return SMALL_NUMBER if self.is_small else MAX_INTEGER if self.bounds_numbers else None
+        return SMALL_NUMBER if self.is_small else MAX_NARROW_INTEGER if self.bounds_numbers else None
 
 
 DEFAULT_LIMITS = DecodingLimits()
@@ -268,7 +268,7 @@ def _number(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
 
 
 def _integer_bounds(bounded: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    integer = {key: value for key, value in bounded.items() if key == "type" or abs(value) <= MAX_INTEGER}
+    integer = {key: value for key, value in bounded.items() if key == "type" or abs(value) <= MAX_NARROW_INTEGER}
     if "minimum" in integer:
         low = math.ceil(integer["minimum"])
         integer["minimum"] = low if _is_within(low, schema, "Minimum") else low + 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
-MAX_BYTES = 512 << 20
+MAX_CACHE_BYTES = 512 << 20
 """Maximum size of the cache of prompts. The smallest model needs 23 KB per token, about 10 MB per phase."""
 _SUFFIX = ".kv"
 _NAME = re.compile(rf"([0-9a-f]{{32}}-[0-9a-f]{{64}}|\.[0-9a-f]{{16}}){re.escape(_SUFFIX)}")
@@ -27,9 +27,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class PromptCache:
     """The states of one model after the static part of a prompt, stored for other processes. So are topics of choices.
 
-    Only static text is cached, never the data of a run. Files can be deleted at any time; above `MAX_BYTES` the least
-    recently used are deleted. A file name contains the hash of the file, which is verified before use: llama.cpp aborts
-    the process when it loads a truncated file. I/O errors count as misses.
+    Only static text is cached, never the data of a run. Files can be deleted at any time; above `MAX_CACHE_BYTES` the
+    least recently used are deleted. A file name contains the hash of the file, which is verified before use: llama.cpp
+    aborts the process when it loads a truncated file. I/O errors count as misses.
     """
 
     def __init__(self, model: Path, engine: str) -> None:
@@ -104,7 +104,7 @@ def _evict(folder: int) -> None:
     found = [(os.stat(name, dir_fd=folder, follow_symlinks=False), name) for name in _names(folder)]
     total = sum(status.st_size for status, _ in found)
     for status, name in sorted(found, key=lambda one: one[0].st_mtime):
-        if total <= MAX_BYTES:
+        if total <= MAX_CACHE_BYTES:
             return
         os.unlink(name, dir_fd=folder)
         total -= status.st_size

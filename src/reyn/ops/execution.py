@@ -33,7 +33,7 @@ from reyn.ops.op import (
     Versioned,
 )
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal, unnamed_target
-from reyn.vocabulary.schemas import STATUSES
+from reyn.vocabulary.schemas import OP_STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def check_result(call: Call, result: Any, op: Op | None = None) -> Result:
     form_name, status = call.args.get("op"), result.get("status")
     if result.get("kind") != call.args["kind"] or (form_name is not None and result.get("op") != form_name):
         return call.error("the op returned a result of another kind")
-    if not isinstance(status, str) or status not in STATUSES:
+    if not isinstance(status, str) or status not in OP_STATUSES:
         return call.error(f"the op returned the unknown status {str(status)[:40]!r}")
     try:
         check_json(result)

@@ -19,7 +19,7 @@ from reyn.ops.file.op import plan_file, plan_write
 from reyn.ops.file.reading import text_at
 from reyn.ops.file.searching import TOO_LONG, Pattern, files_below
 from reyn.ops.memory_files import (
-    MAX_DESCRIPTION,
+    MAX_MEMORY_DESCRIPTION,
     MEMORY_RANKING,
     SLUG,
     MemoryFile,
@@ -101,7 +101,7 @@ class RememberOp(_MemoryOp):
         "Remember a text: for the rest of the conversation, or, with a name, also in later ones.",
         "idempotent",
         {"text": text(MAX_EXPERIENCE_CHARS, min_length=1)},
-        {"name": _NAME, "description": text(MAX_DESCRIPTION), "shared": _SHARED},
+        {"name": _NAME, "description": text(MAX_MEMORY_DESCRIPTION), "shared": _SHARED},
         results={"id": STRING, "path": STRING},
         example={"text": "The user prefers short answers."},
         optional_permissions=("memory",),
@@ -138,7 +138,7 @@ class RememberOp(_MemoryOp):
 
 def _summary(args: dict[str, Any]) -> str:
     """Return what a memory is about, in one line."""
-    return " ".join(str(args.get("description") or args["text"]).split())[:MAX_DESCRIPTION]
+    return " ".join(str(args.get("description") or args["text"]).split())[:MAX_MEMORY_DESCRIPTION]
 
 
 def _is_memory(env: Env, name: str, scope: str) -> bool:

@@ -25,11 +25,11 @@ from reyn.ranking import Ranking
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FOLDER = "reyn/memory"
+MEMORY_FOLDER = "reyn/memory"
 SLUG = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 """The names of memories."""
-MAX_DESCRIPTION = 200
-MAX_FILES = 2_000
+MAX_MEMORY_DESCRIPTION = 200
+MAX_MEMORIES = 2_000
 """Memories of one scope that are looked at."""
 _SLUG = re.compile(SLUG)
 _MAX_FOLDERS = 1_000
@@ -76,7 +76,7 @@ class MemoryFile(msgspec.Struct, frozen=True):
 
 def memory_path(name: str, scope: str) -> str:
     """Return the file of a memory, relative to the project."""
-    return f"{FOLDER}/{name}.md" if scope == SHARED else f"{FOLDER}/{scope}/{name}.md"
+    return f"{MEMORY_FOLDER}/{name}.md" if scope == SHARED else f"{MEMORY_FOLDER}/{scope}/{name}.md"
 
 
 def memory_scope_of(path: str, name: str) -> str | None:
@@ -116,7 +116,7 @@ def read_memories(root: Path, scopes: Sequence[str], max_age: float = 0) -> tupl
 
 
 def _memories_of(root: Path, scope: str, max_age: float) -> tuple[MemoryFile, ...]:
-    folder = f"{root}/{FOLDER}" if scope == SHARED else f"{root}/{FOLDER}/{scope}"
+    folder = f"{root}/{MEMORY_FOLDER}" if scope == SHARED else f"{root}/{MEMORY_FOLDER}/{scope}"
     before = _listings.get(folder)
     if before is not None and before.folder.is_current(max_age):
         return before.memories
@@ -130,7 +130,7 @@ def _memories_of(root: Path, scope: str, max_age: float) -> tuple[MemoryFile, ..
     latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.fullmatch(name))
     found = {
         stamp: known.get(stamp) or _read(root, Path(f"{folder}/{name}.md"), name, scope)
-        for _, name, stamp in latest[:MAX_FILES]
+        for _, name, stamp in latest[:MAX_MEMORIES]
     }
     if len(_listings) >= _MAX_FOLDERS:
         _listings.clear()
@@ -174,7 +174,7 @@ def _read(root: Path, path: Path, name: str, scope: str) -> MemoryFile:
     if not isinstance(description, str) or not isinstance(source, str):
         return MemoryFile(name, scope, text=document.body.strip(), error="`description` and `source` must be text")
     first = document.body.strip().partition("\n")[0]
-    return MemoryFile(name, scope, (description or first)[:MAX_DESCRIPTION], document.body.strip(), source)
+    return MemoryFile(name, scope, (description or first)[:MAX_MEMORY_DESCRIPTION], document.body.strip(), source)
 
 
 MEMORY_RANKING: Ranking[MemoryFile] = Ranking(lambda one: f"{one.name.replace('-', ' ')} {one.description} {one.text}")

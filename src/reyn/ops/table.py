@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reyn.ops.op import OpSetup
     from reyn.vocabulary import OpForm
 
-ENTRY_POINTS = "reyn.ops"
+OP_ENTRY_POINTS = "reyn.ops"
 
 BUILT_IN: tuple[Op, ...] = (
     FileOp(),
@@ -66,7 +66,7 @@ BUILT_IN: tuple[Op, ...] = (
 )
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
-RESERVED = (
+RESERVED_KINDS = (
     OpSpec("mcp", "Call any tool of an MCP server; name the tools instead: `mcp:SERVER/TOOL`.", "unsafe", "mcp"),
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
@@ -83,7 +83,7 @@ class OpTable:
         self._ops: dict[str, Op] = {op.spec.kind: op for op in ops}
         self.problems = tuple(problems)
         """Why ops of installed packages could not be registered. They are reported, and missing where they are used."""
-        specs = (*(op.spec for op in self._ops.values()), *RESERVED)
+        specs = (*(op.spec for op in self._ops.values()), *RESERVED_KINDS)
         self.vocabulary = Vocabulary(specs)
 
     def get(self, kind: str) -> Op | None:
@@ -156,7 +156,7 @@ class OpTable:
 def standard_ops() -> OpTable:
     """The built-in ops and those of installed packages. A broken package does not keep the others from working."""
     table, problems = OpTable(BUILT_IN), []
-    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+    for entry in sorted(entry_points(group=OP_ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         try:
             table = table.with_ops(_load(entry))
         except OpInvalid as error:
@@ -238,7 +238,7 @@ def _name_conflict(kind: str, table: dict[str, Op]) -> str:
         return f"its event `{conflicts[0]}` exists already"
     if kind in table:
         return "the kind is already registered"
-    return "the name is reserved" if any(spec.matches(kind) for spec in RESERVED) else ""
+    return "the name is reserved" if any(spec.matches(kind) for spec in RESERVED_KINDS) else ""
 
 
 def _form_error(kind: str, form: OpForm) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from reyn.journal.port import STATE
 from reyn.permissions.gate import SWITCHES, UNGRANTABLE, Allowed, Denied, Gate, Verdict
-from reyn.permissions.paths import Access, PathPattern
+from reyn.permissions.paths import AccessMode, PathPattern
 from reyn.permissions.rules import EFFECTS, Policy, Rule, SkillRequests, recorded_requests
 from reyn.permissions.targets import Target, access_of
 from reyn.skills.agents import agent_of
@@ -169,7 +169,7 @@ def _texts(rules: list[Rule], *, but: str = "") -> tuple[str, ...]:
     return tuple(rule.text for rule in rules if rule.effect != but)
 
 
-def _covers_sample(request: PathPattern, access: Access, pattern: str) -> bool:
+def _covers_sample(request: PathPattern, access: AccessMode, pattern: str) -> bool:
     return request.covers(_sample(PathPattern.parse(pattern)), access)
 
 

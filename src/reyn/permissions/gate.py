@@ -22,7 +22,7 @@ from reyn.workspace.paths import folded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.permissions.paths import Access
+    from reyn.permissions.paths import AccessMode
     from reyn.permissions.rules import Rule
     from reyn.permissions.targets import Target
 
@@ -80,7 +80,7 @@ def local_skill(parts: tuple[str, ...]) -> str | None:
     return parts[2] if is_inside and not any(name.startswith(".") for name in parts[2:]) else None
 
 
-def _owner(location: Location, access: Access, *, is_folded: bool = False) -> tuple[str, str] | None:
+def _owner(location: Location, access: AccessMode, *, is_folded: bool = False) -> tuple[str, str] | None:
     """Return the capability, with its target, whose rules also decide about a file: a memory, or a skill."""
     if location.zone != "project" or len(location.parts) < 3:
         return None
@@ -93,6 +93,10 @@ def _owner(location: Location, access: Access, *, is_folded: bool = False) -> tu
 
 
 OUT_OF_REACH = "the state directory is out of reach"
+DEFAULT_RULE = "default: "
+"""Begins the name of a rule that no operator wrote."""
+ASK_RULE = f"{DEFAULT_RULE}ask for "
+"""Begins the name of such a rule by which a person decides."""
 OUTSIDE = "default: no files outside the project"
 NO_SHELL, NO_UNSAFE = "default: shell is off", "default: no unsafe python"
 SWITCHES = {NO_SHELL: "--allow-shell", NO_UNSAFE: "--allow-unsafe-python"}
@@ -230,7 +234,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             if isinstance(target, AnyTarget):
                 advice = self._to_grant(key, target, name)
                 reason = f"`{name}` reaches every host, also private ones; to allow it, the operator must {advice}"
-            return NeedsApproval(f"default: ask for {key} {name}", reason)
+            return NeedsApproval(f"{ASK_RULE}{key} {name}", reason)
         return self._granted(rule, key, target, _nameable(name), name)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
@@ -254,7 +258,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         return Allowed(SWITCHES[NO_UNSAFE] if is_unsafe else "default: python in the sandbox")
 
     def _file(self, key: str, location: Location) -> Verdict:
-        access: Access = "read" if key == "file.read" else "write"
+        access: AccessMode = "read" if key == "file.read" else "write"
         if location.zone == "state":
             return Denied(OUT_OF_REACH, f"`{location.display_path}` belongs to Reyn's own records")
         if access == "write" and not location.parts:
@@ -275,7 +279,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         asking = [one.text for one in rules[: 1 if access == "read" else 2] if one is not None and one.effect == "ask"]
         return _asked(verdict, asking)
 
-    def _zone(self, access: Access, location: Location) -> Allowed | None:
+    def _zone(self, access: AccessMode, location: Location) -> Allowed | None:
         if location.zone == "recorded":
             return _RECORDED
         if location.zone == "workspace":
@@ -286,7 +290,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
                 return Allowed(f"default: {access} {pattern.text}")
         return None
 
-    def _owned(self, access: Access, location: Location) -> Verdict | None:
+    def _owned(self, access: AccessMode, location: Location) -> Verdict | None:
         """Decide about a memory or a file of a local skill, if the skills request it."""
         owner = _owner(location, access)
         if owner is None or not all(requests.covers(*owner) for requests in self.requests):
@@ -300,9 +304,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             and any(must_spell(part, 1, "write") for part in location.parts[3:])
         ):
             # A rule that allows skills does not name the programs in them.
-            return NeedsApproval(
-                f"default: ask for {SKILL_WRITE} {owner[1]}", f"`{location.parts[-1]}` can be executed"
-            )
+            return NeedsApproval(f"{ASK_RULE}{SKILL_WRITE} {owner[1]}", f"`{location.parts[-1]}` can be executed")
         return verdict
 
     def _granted(self, rule: Rule | None, key: str, target: Target, pattern: str, name: str = "") -> Verdict:
@@ -340,7 +342,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return "trust the project, whose configuration grants it"
         return f"grant it: add {self.policy.grant(key, pattern)} in reyn.yaml, and trust the project"
 
-    def _how_to(self, access: Access, location: Location, skills: str, *, is_granted: bool) -> str:
+    def _how_to(self, access: AccessMode, location: Location, skills: str, *, is_granted: bool) -> str:
         key, pattern = f"file.{access}", _shown_pattern(location)
         grant = "" if is_granted else f", and the operator must {self._to_grant(key, location, pattern)}"
         named = protected_name(location.parts, access) if location.zone == "project" else ""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin
 import msgspec
 
 from reyn.config import Config, ModelSettings
-from reyn.config.load import FILES, merge_rules
+from reyn.config.load import CONFIG_FILES, merge_rules
 from reyn.config.models import ADAPTERS
 from reyn.config.values import SEARCH_URLS, FileZones, McpServer, SearchSettings
 from reyn.documents import classes_of, fields_of, struct_in
 from reyn.errors import OriginInvalid, ReynError
 from reyn.models.catalog import needs_trust
-from reyn.permissions.paths import Access, PathPattern, must_spell
+from reyn.permissions.paths import AccessMode, PathPattern, must_spell
 from reyn.secrets.handles import origin_of
 from reyn.skills.agents import Agents
 
@@ -142,7 +142,9 @@ class _ConfiguredGrants:
             where = (*path, field.name)
             value = value_at(self._merged, where)
             last = self._sources.last(*where)
-            is_null = value is None and classes[field.name] == "limit" and last is not None and last.file in FILES
+            is_null = (
+                value is None and classes[field.name] == "limit" and last is not None and last.file in CONFIG_FILES
+            )
             if is_null or (value is not None and self._is_project(*where)):
                 yield from self._key(classes[field.name], where, field, value)
 
@@ -300,7 +302,7 @@ def project_pairs(sources: ConfigSources) -> list[tuple[str, str]]:
     return sorted(pair for pair in pairs if pair[0])
 
 
-def _widens(text: str, access: Access) -> bool:
+def _widens(text: str, access: AccessMode) -> bool:
     """Return whether a zone covers something that the default zone does not."""
     try:
         pattern = PathPattern.parse(text)
@@ -316,7 +318,7 @@ def _widens(text: str, access: Access) -> bool:
 
 def _project_rules(document: Document) -> dict[str, Any]:
     """Return the rules of a source if it is a file of the project. Rules of several sources are added to each other."""
-    rules = document.value.get("permissions") if document.file in FILES else None
+    rules = document.value.get("permissions") if document.file in CONFIG_FILES else None
     return rules if isinstance(rules, dict) else {}
 
 
@@ -341,7 +343,7 @@ def _split_rules(sources: ConfigSources) -> tuple[dict[str, Any], dict[str, Any]
     removed: dict[str, Any] = {}
     for document in sources.documents:
         rules = document.value.get("permissions") or {}
-        if document.file in FILES:
+        if document.file in CONFIG_FILES:
             granted = {key: [rule for rule in _listed(entry) if _allows(rule)] for key, entry in rules.items()}
             removed = merge_rules(removed, {key: found for key, found in granted.items() if found})
             rest = {

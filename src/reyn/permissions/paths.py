@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from reyn.workspace import Location, Roots
     from reyn.workspace.files import Identity
 
-Access = Literal["read", "write"]
+AccessMode = Literal["read", "write"]
 
 _OWN_NAMES = frozenset(("reyn", "reyn.yaml", "reyn.local.yaml"))
 """What Reyn itself reads, at the root of the project."""
 
 
-def must_spell(name: str, index: int, access: Access) -> bool:
+def must_spell(name: str, index: int, access: AccessMode) -> bool:
     """Whether a name is protected: only a pattern that spells it out covers it. Reading protects hidden names only."""
     lower = name.casefold()
     if lower.startswith("."):
@@ -47,7 +47,7 @@ def must_spell(name: str, index: int, access: Access) -> bool:
     )
 
 
-def protected_name(parts: tuple[str, ...], access: Access) -> str:
+def protected_name(parts: tuple[str, ...], access: AccessMode) -> str:
     """Return the first protected name of a path, or an empty string."""
     return next((name for index, name in enumerate(parts) if must_spell(name, index, access)), "")
 
@@ -79,7 +79,7 @@ class PathPattern(msgspec.Struct, frozen=True):
         is_recursive = scope == "recursive" or (not scope and (path.endswith("/") or not segments))
         return cls(text, zone, segments, is_recursive)
 
-    def covers(self, location: Location, access: Access) -> bool:
+    def covers(self, location: Location, access: AccessMode) -> bool:
         """Return whether it grants a location: protected names only where the pattern spells them."""
         if location.zone != self.zone:
             return False
@@ -125,7 +125,7 @@ def _is_literal(segment: str) -> bool:
     return not any(sign in segment for sign in "*?[")
 
 
-def _matches(segment: str, name: str, index: int, access: Access) -> bool:
+def _matches(segment: str, name: str, index: int, access: AccessMode) -> bool:
     if _is_literal(segment):
         return segment == name
     if not fnmatchcase(name, segment):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from reyn.config.load import FILES
+from reyn.config.load import CONFIG_FILES
 from reyn.documents import DocumentError, key_path, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 from reyn.errors.codes import CONFIG_INVALID
@@ -102,7 +102,7 @@ def _place(document: Document, *path: str | int) -> str:
 
 def _documents(root: Path) -> Iterator[Document]:
     """Yield the configuration files that can be read; `load_config` reports the others."""
-    for name in FILES:
+    for name in CONFIG_FILES:
         with suppress(DocumentError):
             if (root / name).is_file():
                 document = parse_yaml(read_text(root / name, name, inside=root), name)

@@ -21,7 +21,7 @@ from reyn.workspace import Location
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from reyn.permissions.paths import Access
+    from reyn.permissions.paths import AccessMode
     from reyn.permissions.targets import Restrictions, Target
 
 RuleEffect = Literal["allow", "ask", "deny"]
@@ -116,7 +116,7 @@ class Policy(msgspec.Struct, frozen=True):
         """Return whether a rule denies or asks about some of a capability."""
         return any(rule.capability == capability and rule.effect != "allow" for rule in self.rules)
 
-    def zone(self, access: Access) -> tuple[PathPattern, ...]:
+    def zone(self, access: AccessMode) -> tuple[PathPattern, ...]:
         return self.read_zone if access == "read" else self.write_zone
 
     def grant(self, capability: str, pattern: str) -> str:

@@ -19,7 +19,7 @@ from reyn.workspace import Location
 from reyn.workspace.paths import folded
 
 if TYPE_CHECKING:
-    from reyn.permissions.paths import Access
+    from reyn.permissions.paths import AccessMode
     from reyn.workspace import Roots
     from reyn.workspace.files import Identity
 
@@ -48,7 +48,7 @@ _SHELL = "sh -c "
 """Begins a command with shell syntax, which may execute any program."""
 
 
-def access_of(capability: str) -> Access:
+def access_of(capability: str) -> AccessMode:
     return "write" if capability.endswith("write") else "read"
 
 

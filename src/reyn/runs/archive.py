@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Journal, RunRow
 
-FORMAT = 1
+ARCHIVE_FORMAT = 1
 _NO_DATA = msgspec.Raw()
 _GZIP = b"\x1f\x8b"
 _TOO_LONG = "Pass an exported file."
@@ -51,7 +51,7 @@ def export_runs(journal: Journal, run_id: str) -> Iterator[bytes]:
     assert row is not None
     runs = _export_order(journal, row, set())
     checksum = hashlib.sha256()
-    header = {"reyn_export": FORMAT, "run": run_id, "runs": runs}
+    header = {"reyn_export": ARCHIVE_FORMAT, "run": run_id, "runs": runs}
     for line in (_line(header), *_lines(journal, runs)):
         checksum.update(line)
         yield line
@@ -208,8 +208,8 @@ def _has(fields: _ArchiveLine, names: set[str]) -> bool:
 def _header(fields: _ArchiveLine, number: int, limits: ImportLimits) -> list[str]:
     if not _has(fields, _HEADER) or fields.runs is None:
         raise ArchiveInvalid(f"line {number}: the archive does not begin with a header")
-    if fields.reyn_export != FORMAT:
-        raise ArchiveInvalid(f"the archive has format {fields.reyn_export}; this version reads format {FORMAT}")
+    if fields.reyn_export != ARCHIVE_FORMAT:
+        raise ArchiveInvalid(f"the archive has format {fields.reyn_export}; this version reads format {ARCHIVE_FORMAT}")
     if len(fields.runs) > limits.runs:
         raise ArchiveTooLarge(f"the archive lists {len(fields.runs):,} runs; {limits.runs:,} is the maximum")
     return fields.runs

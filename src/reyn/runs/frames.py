@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.kernel.visit.turn_spec import TurnSpec
-    from reyn.runs.reader import Turn
+    from reyn.runs.reader import RecordedTurn
     from reyn.skills import Skill
 
 TOOLS = "tools"
 """The role of the native tools of a request among its messages, one tool per line."""
-ANSWER = "answer"
+_ANSWER = "answer"
 """The role of the model's answer."""
 
 
@@ -57,7 +57,7 @@ class RecordedPrompt:
         content: Returns content by its hash.
     """
 
-    def __init__(self, turn: Turn, content: ReadBlob) -> None:
+    def __init__(self, turn: RecordedTurn, content: ReadBlob) -> None:
         self._turn = turn
         self._content = content
         self._results = list(turn.results)
@@ -106,7 +106,7 @@ class RecordedPrompt:
     def with_answer(self) -> list[tuple[str, str]]:
         """The messages, followed by the model's answer if there is one."""
         answer = self._turn.answer
-        return self.messages if answer is None else [*self.messages, (ANSWER, self._content(answer.text).decode())]
+        return self.messages if answer is None else [*self.messages, (_ANSWER, self._content(answer.text).decode())]
 
     def _text(self, message: NormalizedMessage) -> str:
         """Return the text of a message, and one line for each native tool call."""

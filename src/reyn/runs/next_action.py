@@ -55,9 +55,9 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
             return None
     question = open_question(journal, row)
     if question is not None and question.question.is_message:
-        from reyn.skills.agents import PREFIX
+        from reyn.journal.kinds import AGENT_PREFIX
 
-        if row.skill.startswith(PREFIX):
+        if row.skill.startswith(AGENT_PREFIX):
             return None if is_claimed else NextAction("chat", run)
     if question is not None and not question.is_answered:
         return answer_action(run, question.question)

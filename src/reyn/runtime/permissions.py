@@ -9,6 +9,7 @@ import msgspec
 
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import ApprovalUnknown, InputInvalid, OpUnknown
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.world.environments import roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
@@ -20,7 +21,6 @@ from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
 from reyn.skills.agents import CHAT, agent_of
-from reyn.skills.agents import PREFIX as AGENT_PREFIX
 from reyn.workspace import RecordedFiles
 
 if TYPE_CHECKING:

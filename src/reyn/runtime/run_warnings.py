@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.documents import nearest
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.world.environments import requests_above, roots_of
 from reyn.permissions import SkillRequests
 from reyn.permissions.explain import explain_requests
-from reyn.skills.agents import PREFIX
 from reyn.skills.inputs import missing_class_warnings, unknown_field_warnings
 from reyn.skills.names import nfc
 
@@ -52,7 +52,7 @@ def budget_warnings(services: Services) -> Iterator[str]:
     """Yield a warning for each skill under `budgets.skill` whose name is probably misspelt."""
     if not services.config.budgets.skill:
         return
-    known = [*services.skill_names, *(f"{PREFIX}{name}" for name in services.agents)]
+    known = [*services.skill_names, *(f"{AGENT_PREFIX}{name}" for name in services.agents)]
     for name in services.config.budgets.skill:
         # A name that resembles no other may be that of a function or of a skill that a program passes as a value.
         if nfc(name) not in known and (near := nearest(name, known)):

@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -28,6 +29,10 @@ _SHARED_MEMORY_BYTES = 16_000_000
 _NOBODY = 65_534
 _SYS_ADMIN = 21
 _MAX_SHOWN = 200
+_ANYTHING = os.O_NOFOLLOW
+"""Opens a file, a folder or a link itself, and not for reading."""
+if sys.platform == "linux":
+    _ANYTHING |= os.O_PATH
 _MAX_MOUNTS = 1_000
 
 
@@ -108,8 +113,7 @@ class _Sources:
         Raises:
             OSError: It is gone, or a part of its path is a link.
         """
-        flags = os.O_PATH | os.O_NOFOLLOW
-        handle = open_beneath(self._root, name.strip("/"), flags) if name != "/" else os.dup(self._root)
+        handle = open_beneath(self._root, name.strip("/"), _ANYTHING) if name != "/" else os.dup(self._root)
         link = os.readlink("", dir_fd=handle) if stat.S_ISLNK(os.fstat(handle).st_mode) else None
         if link is None and self._by_descriptor:
             self.descriptors.append(handle)

@@ -55,7 +55,7 @@ class _Answer(msgspec.Struct):
     truncated: bool = False
 
 
-def problem() -> str:
+def missing_package() -> str:
     """Return the package that is missing to convert pages; empty if there is none."""
     return "" if find_spec("html_to_markdown") else "html-to-markdown"
 

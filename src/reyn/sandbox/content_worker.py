@@ -26,7 +26,7 @@ def main() -> None:
     while line := source.readline():
         request = json.loads(line)
         limit_cpu(request["seconds"])
-        answer, text = convert(source.read(request["size"]).decode("utf-8", "replace"), request)
+        answer, text = to_markdown(source.read(request["size"]).decode("utf-8", "replace"), request)
         target.write(json.dumps(answer | {"size": len(text)}).encode() + b"\n" + text)
         target.flush()
 
@@ -38,7 +38,7 @@ def limit_cpu(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime + seconds) + 2, hard))
 
 
-def convert(html: str, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def to_markdown(html: str, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Convert HTML without scripts, navigation, forms and hidden elements, in which instructions may be planted."""
     try:
         import html_to_markdown as converter

@@ -27,7 +27,7 @@ def main() -> None:
         value = call(request)
         content = json.dumps({"value": value}, default=str, allow_nan=False)
     except BaseException as error:  # noqa: BLE001 - becomes the answer
-        content = json.dumps({"error": describe(error)})
+        content = json.dumps({"error": describe_failure(error)})
     sys.stdout.flush()
     with os.fdopen(answer, "w") as stream:
         stream.write(content)
@@ -70,7 +70,7 @@ class Sources:
         exec(compile(text, path, "exec"), module.__dict__)  # noqa: S102 - the point of this program
 
 
-def describe(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """Return the exception and the line of the skill's module that raised it."""
     place = ""
     trace = error.__traceback__

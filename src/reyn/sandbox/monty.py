@@ -91,7 +91,7 @@ class PythonFailed(Exception):
         self.timed_out = timed_out
 
 
-def problem() -> str:
+def monty_problem() -> str:
     """Return why Monty cannot be used in this process; empty if it can."""
     from importlib.util import find_spec
 

@@ -64,7 +64,7 @@ def _not_in_monty(source: str, sandbox: PythonSandbox) -> str:
     """Return why a module runs in the process sandbox; empty if Monty can run it."""
     if sandbox == "process":
         return "`python.sandbox` is `process`"
-    return needs_cpython(source) or _failed_in_monty.get(source, "") or monty.problem()
+    return needs_cpython(source) or _failed_in_monty.get(source, "") or monty.monty_problem()
 
 
 def run_safe(

@@ -62,7 +62,7 @@ def kill_all(child: int) -> int:
         with suppress(OSError):
             kill(child, signal.SIGKILL)
     while True:
-        for pid in descendants(os.getpid()):
+        for pid in processes_below(os.getpid()):
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
@@ -76,14 +76,14 @@ def kill_all(child: int) -> int:
             code = exit_code if exit_code >= 0 else 128 - exit_code
 
 
-def descendants(pid: int) -> list[int]:
+def processes_below(pid: int) -> list[int]:
     """Return the descendants of a process, children first."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as file:  # noqa: PTH123 - the bare interpreter
             children = [int(word) for word in file.read().split()]
     except OSError:
         return []
-    return children + [descendant for child in children for descendant in descendants(child)]
+    return children + [descendant for child in children for descendant in processes_below(child)]
 
 
 if __name__ == "__main__":

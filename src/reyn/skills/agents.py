@@ -40,16 +40,14 @@ AGENTS = "reyn/agents"
 DEFAULT = "default"
 CHAT = "chat"
 """The standard skill that every conversation runs."""
-PREFIX = kinds.AGENT_PREFIX
-"""Begins the name under which an agent is run as a skill."""
 MAX_INSTRUCTIONS = 20_000
 
-Memory = Literal["shared", "own", "none"]
+MemoryScope = Literal["shared", "own", "none"]
 
 
 def agent_of(skill: str) -> str:
     """Return the agent whose conversations run a skill; empty if it is not the skill of one."""
-    return skill.removeprefix(PREFIX) if skill.startswith(PREFIX) else ""
+    return skill.removeprefix(kinds.AGENT_PREFIX) if skill.startswith(kinds.AGENT_PREFIX) else ""
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -87,7 +85,7 @@ class AgentFrontMatter(msgspec.Struct, frozen=True):
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
     budget: Budget = Budget()
-    memory: Memory = "own"
+    memory: MemoryScope = "own"
 
 
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -120,7 +118,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
     budget: Budget = Budget()
-    memory: Memory = "own"
+    memory: MemoryScope = "own"
 
     def skill(self, chat: Skill, *, is_single_turn: bool = False) -> Skill:
         """Return the skill of a conversation with the agent.
@@ -145,7 +143,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
         )
         return replace(
             chat,
-            name=f"{PREFIX}{self.name}",
+            name=f"{kinds.AGENT_PREFIX}{self.name}",
             description=self.description or chat.description,
             phases={**chat.phases, entry: phase},
             graph={**chat.graph, entry: (END,)} if is_single_turn else chat.graph,

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 SKILL_FILE = "SKILL.md"
 SOURCE = "agentskills"
 """The value of `imported_from` in a skill that was converted."""
-FILES = "files"
+_FILES = "files"
 """The folder of a converted skill with the scripts, references and assets of the Agent Skill."""
-PHASE, RESULT = "work", "result"
+PHASE, RESULT_TYPE = "work", "result"
 MAX_DESCRIPTION = 1_024
 _MAX_SKILL_BYTES = 1_000_000
 _AGENT_NAME = re.compile(r"[^\W_A-Z]+(-[^\W_A-Z]+)*")
-STANDARD: TrustClasses = {
+STANDARD_KEYS: TrustClasses = {
     **trust_classes(plain="name description license compatibility metadata"),
     "allowed-tools": "request",
 }
@@ -121,7 +121,7 @@ def parse_agent_skill(files: Mapping[str, bytes]) -> AgentSkill:
         if not isinstance(value[key], str):
             raise AgentSkillInvalid(f"{name}: `{key}` must be a text, not {value[key]!r}")
     keys = {key: value[key] for key in _KEPT if value.get(key) is not None}
-    other = {str(key): one for key, one in value.items() if key not in STANDARD}
+    other = {str(key): one for key, one in value.items() if key not in STANDARD_KEYS}
     rest = {path: content for path, content in files.items() if path != name}
     return AgentSkill(value["name"].strip(), " ".join(value["description"].split()), body, keys, other, rest)
 
@@ -170,7 +170,7 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
         "name": name,
         "description": skill.description,
         "entry": PHASE,
-        "final_output": RESULT,
+        "final_output": RESULT_TYPE,
         "final_output_description": "What was done, and the result for the user.",
         "graph": {PHASE: [END]},
         "permissions": tools.permissions,
@@ -186,10 +186,10 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
             {key: value for key, value in keys.items() if value not in ("", {})}, _prose(notes)
         ),
         f"phases/{PHASE}.md": to_front_matter(phase, instructions + _footer(name, skill)),
-        f"artifacts/{RESULT}.yaml": to_yaml(_RESULT_SCHEMA),
+        f"artifacts/{RESULT_TYPE}.yaml": to_yaml(_RESULT_SCHEMA),
     }
     encoded = {path: text.encode() for path, text in files.items()}
-    return Conversion(name, encoded | {f"{FILES}/{path}": one for path, one in skill.files.items()}, tuple(notes))
+    return Conversion(name, encoded | {f"{_FILES}/{path}": one for path, one in skill.files.items()}, tuple(notes))
 
 
 def _prose(notes: list[str]) -> str:
@@ -212,7 +212,7 @@ def _footer(name: str, skill: AgentSkill) -> str:
     """Return what the model has to know about the files of a skill."""
     if not skill.files:
         return ""
-    return f"\n\nThe files that these instructions name are below reyn/local/{name}/{FILES}/.\n"
+    return f"\n\nThe files that these instructions name are below reyn/local/{name}/{_FILES}/.\n"
 
 
 class _Tools:
@@ -297,7 +297,7 @@ def from_reyn(skill: Skill, files: Mapping[str, bytes], name: str = "") -> Conve
     keys: dict[str, Any] = {"name": chosen, "description": skill.description.strip() or skill.name}
     keys |= {key: front[kept] for key, kept in _KEPT.items() if kept in front}
     keys |= other if isinstance(other := front.get(_OTHER), dict) else {}
-    own = {path.removeprefix(f"{FILES}/"): one for path, one in files.items() if path.startswith(f"{FILES}/")}
+    own = {path.removeprefix(f"{_FILES}/"): one for path, one in files.items() if path.startswith(f"{_FILES}/")}
     if _is_converted(skill, front):
         agent = AgentSkill(chosen, skill.description, "", files=own)
         instructions = skill.phases[PHASE].instructions
@@ -324,7 +324,7 @@ def _is_converted(skill: Skill, front: Mapping[str, Any]) -> bool:
         front.get("imported_from") == SOURCE
         and [*skill.phases] == [PHASE]
         and skill.graph == {PHASE: (END,)}
-        and skill.final_output.name == RESULT
+        and skill.final_output.name == RESULT_TYPE
         and not skill.phases[PHASE].preprocessor
         and skill.postprocessor is None
     )

@@ -25,7 +25,7 @@ MAX_CASES = 100
 MAX_ANSWERS = 500
 _MAX_FILES = 100
 
-Answer = dict[str, Any] | str
+ScriptedAnswer = dict[str, Any] | str
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class Case(msgspec.Struct, frozen=True):
 
     name: str
     input: Any
-    answers: tuple[Answer, ...]
+    answers: tuple[ScriptedAnswer, ...]
     expected: Expected = Expected()
     replies: tuple[Any, ...] = ()
     files: dict[str, bytes] = {}
@@ -84,7 +84,7 @@ def _read(folder: OpenFolder, name: str) -> Case | CaseInvalid:
         return Case(
             name,
             case.value("input.json", Any),
-            tuple(case.lines("answers.jsonl", Answer)),
+            tuple(case.lines("answers.jsonl", ScriptedAnswer)),
             case.value("expected.json", Expected) if case.has("expected.json") else Expected(),
             tuple(case.lines("replies.jsonl", Any)) if case.has("replies.jsonl") else (),
             case.project_files(),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 2_000
 """The length of a text in an artifact, unless the plan has a JSON Schema for it."""
-MAX_ITEMS = 20
+MAX_DRAFT_ITEMS = 20
 _MAX_PROBLEMS = 20
 _MAX_FILE_CHARS = 200_000
 
@@ -269,7 +269,7 @@ class _Renderer:
             case "texts":
                 return about | {
                     "type": "array",
-                    "maxItems": MAX_ITEMS,
+                    "maxItems": MAX_DRAFT_ITEMS,
                     "items": {"type": "string", "maxLength": MAX_TEXT},
                 }
             case "choice":

@@ -75,7 +75,7 @@ class SkillFolder:
         files = dict.fromkeys(f"phases/{name}.md" for name in names if isinstance(name, str) and is_valid_name(name))
         phases = [self._as_written(file) for file in files if self.exists(file)]
         self._skill = OlderSkill.of(vocabulary, value, [phase.value for phase in phases if phase])
-        file = f"artifacts/{older_form.ANY_OBJECT}.yaml"
+        file = f"artifacts/{older_form.DEFAULT_INPUT}.yaml"
         if not self.exists(file):
             self._documents[file] = Document(file, {"type": "object"}, {})
 

@@ -28,16 +28,16 @@ from reyn.skills.front_matter import (
     SkillFrontMatter,
     step_lists,
 )
-from reyn.skills.yaml_nodes import YamlNodes, entries_of, node_at, value_of
+from reyn.skills.yaml_nodes import YamlNodes, node_at, value_of, yaml_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from reyn.documents import KeyPath, Severity
-    from reyn.skills.yaml_nodes import Entry
+    from reyn.skills.yaml_nodes import YamlEntry
     from reyn.vocabulary import Vocabulary
 
-ANY_OBJECT = "artifact"
+DEFAULT_INPUT = "artifact"
 """The input type of a phase without `input`; the conversion adds it to the skill."""
 _IMPLIED = "web"
 """The permission that a skill did not have to request. The operator still decides about each host."""
@@ -100,7 +100,7 @@ class Converted(NamedTuple):
 
     document: Document
     nodes: YamlNodes
-    dropped: list[Entry]
+    dropped: list[YamlEntry]
     findings: list[Finding]
     notes: list[Finding]
 
@@ -175,7 +175,7 @@ class _Converter:
         self._nodes = nodes
         self._skill = skill
         self.start = self._position(nodes.root)
-        self.dropped: list[Entry] = []
+        self.dropped: list[YamlEntry] = []
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []
 
@@ -184,7 +184,7 @@ class _Converter:
         if isinstance(node, SequenceNode):
             parts: Any = {index: (item, item) for index, item in enumerate(node.value)}
         elif isinstance(node, MappingNode):
-            parts = entries_of(node)
+            parts = yaml_entries(node)
         else:
             return value_of(node)
         marks |= {(*path, key): self._position(at) for key, (at, _) in parts.items() if at.start_mark}
@@ -206,7 +206,7 @@ class _Converter:
         """Drop the entries that a struct does not have, with a warning for each."""
         known = {*allowed, *(field.name for field in fields_of(shape))}
         marks: dict[KeyPath, Position] = {}
-        for name, entry in entries_of(mapping).items():
+        for name, entry in yaml_entries(mapping).items():
             if name not in known and not name.startswith("imported_"):
                 marks[name,] = self._position(entry[0])
                 self.dropped.append(self._nodes.pop(mapping, name))
@@ -231,7 +231,7 @@ class _Converter:
                 root, "finish_criteria", nodes.sequence((nodes.scalar(word, criteria) for word in words), criteria)
             )
         graph = node_at(root, "graph")
-        for name, (_, targets) in entries_of(graph).items():
+        for name, (_, targets) in yaml_entries(graph).items():
             if graph is not None and isinstance(value_of(targets), str):
                 nodes.put(graph, name, nodes.sequence([targets], targets))
         if is_skill:
@@ -241,18 +241,18 @@ class _Converter:
         self._drop_unknown(
             root, SkillFrontMatter if is_skill else PhaseFrontMatter, () if is_skill else FORBIDDEN_IN_PHASE
         )
-        defaults = {"type": "skill"} if is_skill else {"input": ANY_OBJECT, "name": self._name, "type": "phase"}
+        defaults = {"type": "skill"} if is_skill else {"input": DEFAULT_INPUT, "name": self._name, "type": "phase"}
         for name, text in defaults.items():
-            if name not in entries_of(root):
+            if name not in yaml_entries(root):
                 nodes.put(root, name, nodes.scalar(text))
 
     def _permissions(self, root: Node) -> None:
         """Convert `file: {read: …}` to `file.read: …`, drop unknown permissions, and request what is implied."""
         nodes, keys = self._nodes, self._skill.vocabulary.permission_keys
         permissions = node_at(root, "permissions")
-        for name, (key, value) in entries_of(permissions).items():
+        for name, (key, value) in yaml_entries(permissions).items():
             assert permissions is not None
-            nested = entries_of(value)
+            nested = yaml_entries(value)
             if name == "file" and isinstance(value, MappingNode) and nested.keys() <= {"read", "write"}:
                 nodes.pop(permissions, name)
                 for access, (access_key, paths) in reversed(nested.items()):
@@ -263,7 +263,7 @@ class _Converter:
             elif name not in keys:
                 self._note(key, f"unknown permission `{name}`", nearest(name, keys), codes.UNKNOWN_PERMISSION)
                 self.dropped.append(nodes.pop(permissions, name))
-        if not self._skill.web_op or _IMPLIED in entries_of(permissions):
+        if not self._skill.web_op or _IMPLIED in yaml_entries(permissions):
             return
         if permissions is None:
             permissions = nodes.mapping(())
@@ -271,7 +271,7 @@ class _Converter:
         if isinstance(permissions, MappingNode):
             message = f"older form: `{self._skill.web_op}` without a request for `{_IMPLIED}`"
             fix = f"add `{_IMPLIED}: true` under `permissions`"
-            key = entries_of(root)["permissions"][0]
+            key = yaml_entries(root)["permissions"][0]
             self.findings.append(self._finding(key, codes.OLDER_FORM, message, fix))
             nodes.put(permissions, _IMPLIED, nodes.scalar("true", is_text=False))
 
@@ -288,7 +288,7 @@ class _Converter:
     def _postprocessor(self, node: Node | None) -> None:
         if not isinstance(node, MappingNode):
             return
-        if "output" in entries_of(node) and "output_schema" not in entries_of(node):
+        if "output" in yaml_entries(node) and "output_schema" not in yaml_entries(node):
             self._nodes.rename(node, "output", "output_schema")
         self._steps(node_at(node, "steps"))
         self._drop_unknown(node, PostprocessorSection)
@@ -307,7 +307,7 @@ class _Converter:
         if step is not None and isinstance(kind, str):
             key, _ = nodes.pop(step, "type")
             nodes.update(step, [(nodes.scalar(kind, key), nodes.mapping(step.value, step))])
-        for kind, (_, value) in entries_of(step).items():
+        for kind, (_, value) in yaml_entries(step).items():
             if kind in STEP_ARGUMENTS and isinstance(value, MappingNode):
                 self._arguments(kind, value)
 
@@ -328,7 +328,7 @@ class _Converter:
         nodes, op = self._nodes, node_at(arguments, "op")
         kind, target = value_of(node_at(op, "kind")), node_at(op, "target")
         for name in _IGNORED_ARGUMENTS.get(kind, ()) if isinstance(kind, str) else ():
-            if op is not None and name in entries_of(op):
+            if op is not None and name in yaml_entries(op):
                 message = f"older form: `{name}` of `{kind}` has no effect"
                 self._note(nodes.pop(op, name)[0], message, "remove it")
         path = value_of(target) if kind == "judge_output" and node_at(op, "output") is None else None
@@ -336,7 +336,7 @@ class _Converter:
             if not isinstance(node_at(arguments, "args_from"), MappingNode):
                 nodes.put(arguments, "args_from", nodes.mapping(()), at=target)
             bound = node_at(arguments, "args_from")
-            if bound is not None and "output" not in entries_of(bound):
+            if bound is not None and "output" not in yaml_entries(bound):
                 nodes.put(bound, "output", nodes.scalar(path.removeprefix(_TARGET), target), at=target)
 
     # -- artifacts ------------------------------------------------------------------------------------
@@ -347,13 +347,13 @@ class _Converter:
         With `wrapped: false`, the older form described the whole artifact; a schema with the properties `type` and
         `data` then contains the schema of the data.
         """
-        nodes, entries = self._nodes, entries_of(self._nodes.root)
+        nodes, entries = self._nodes, yaml_entries(self._nodes.root)
         if not entries.keys() >= {"name", "schema"}:
             return
         is_flat = value_of(node_at(nodes.root, "wrapped")) is False
         self._check_wrapper(entries, is_flat=is_flat)
         key, schema = entries["schema"]
-        properties = entries_of(node_at(schema, "properties"))
+        properties = yaml_entries(node_at(schema, "properties"))
         if is_flat and properties.keys() >= {"type", "data"}:
             key, schema = properties["data"]
         self.start = self._position(key)
@@ -365,11 +365,11 @@ class _Converter:
             return
         self._set_draft(schema)
         if "description" in entries and value_of(entries["description"][1]):
-            if "description" in entries_of(schema):
+            if "description" in yaml_entries(schema):
                 self.dropped.append(nodes.pop(schema, "description"))
             nodes.put(schema, "description", entries["description"][1], at=entries["description"][0])
 
-    def _check_wrapper(self, entries: dict[str, Entry], *, is_flat: bool) -> None:
+    def _check_wrapper(self, entries: dict[str, YamlEntry], *, is_flat: bool) -> None:
         self._note(entries["schema"][0], "older form: the schema is under `schema:`", "write the schema itself")
         key, name = entries["name"][0], value_of(entries["name"][1])
         if name != self._name:

@@ -25,6 +25,7 @@ END = "end"
 MIN_TOKENS = 200
 """The smallest `max_tokens` of a conversation."""
 ABORT = "abort"
+"""The choice that gives up. A phase cannot have this name."""
 
 
 class ArtifactType(msgspec.Struct, frozen=True, omit_defaults=True):

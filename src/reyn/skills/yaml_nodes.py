@@ -16,19 +16,19 @@ from reyn.documents import plain_scalar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    Entry = tuple[Node, Node]
+    YamlEntry = tuple[Node, Node]
 
 N = TypeVar("N", bound=Node)
 
 
-def entries_of(node: Node | None) -> dict[str, Entry]:
+def yaml_entries(node: Node | None) -> dict[str, YamlEntry]:
     """Return the key and value nodes of a mapping by key; none for another node."""
     return {str(key.value): (key, value) for key, value in node.value} if isinstance(node, MappingNode) else {}
 
 
 def node_at(node: Node | None, name: str) -> Node | None:
     """Return the value of a key of a mapping; `None` if there is none."""
-    return entries_of(node).get(name, (None, None))[1]
+    return yaml_entries(node).get(name, (None, None))[1]
 
 
 def value_of(node: Node | None) -> Any:
@@ -89,7 +89,7 @@ class YamlNodes:
         start, end = (at.start_mark, at.end_mark) if at else (None, None)
         return self._new(ScalarNode("", text, start, end, style="'" if is_text else None))
 
-    def mapping(self, entries: Iterable[Entry], like: Node | None = None) -> MappingNode:
+    def mapping(self, entries: Iterable[YamlEntry], like: Node | None = None) -> MappingNode:
         """Return a new mapping with the position and style of a node; by default, one in one line."""
         start, end = (like.start_mark, like.end_mark) if like else (None, None)
         return self._new(MappingNode("", list(entries), start, end, flow_style=getattr(like, "flow_style", True)))
@@ -102,15 +102,15 @@ class YamlNodes:
         self._changed.add(id(node))
         return node
 
-    def pop(self, mapping: Node, name: str) -> Entry:
+    def pop(self, mapping: Node, name: str) -> YamlEntry:
         """Remove an entry of a mapping."""
-        entry = entries_of(mapping)[name]
+        entry = yaml_entries(mapping)[name]
         self.update(mapping, [one for one in mapping.value if one[0] is not entry[0]])
         return entry
 
     def put(self, mapping: Node, name: str, value: Node, *, at: Node | None = None) -> None:
         """Set the value of a key. A new key comes first; it has the position of `at`."""
-        entries = entries_of(mapping)
+        entries = yaml_entries(mapping)
         if name not in entries:
             self.update(mapping, [(self.scalar(name, at), value), *mapping.value])
         elif entries[name][1] is not value:
@@ -118,7 +118,7 @@ class YamlNodes:
 
     def rename(self, mapping: Node, name: str, new: str) -> None:
         """Change a key of a mapping."""
-        key = entries_of(mapping)[name][0]
+        key = yaml_entries(mapping)[name][0]
         self.update(mapping, [(self.scalar(new, key), old) if one is key else (one, old) for one, old in mapping.value])
 
     def replace_scalars(self, node: Node, words: dict[str, str]) -> Node:
@@ -127,7 +127,7 @@ class YamlNodes:
             is_word = not node.style and node.value in words
             return self.scalar(words[node.value], node, is_text=False) if is_word else node
         if isinstance(node, MappingNode):
-            for name, (_, value) in entries_of(node).items():
+            for name, (_, value) in yaml_entries(node).items():
                 self.put(node, name, self.replace_scalars(value, words))
         elif isinstance(node, SequenceNode):
             items = [self.replace_scalars(item, words) for item in node.value]

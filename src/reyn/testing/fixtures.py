@@ -40,16 +40,16 @@ class CountingIds:
 
 # -- events ----------------------------------------------------------------------------------------------------
 
-CONTENT = Blob.of(b'{"data":{},"type":"note"}')
+NOTE = Blob.of(b'{"data":{},"type":"note"}')
 
 
 def run_started(run_id: str) -> Body:
-    reference = kinds.ArtifactRef("note", CONTENT.hash)
-    return kinds.RunStarted(run_id, "skill", CONTENT.hash, reference, "scripted", CONTENT.hash, 1, 1)
+    reference = kinds.ArtifactRef("note", NOTE.hash)
+    return kinds.RunStarted(run_id, "skill", NOTE.hash, reference, "scripted", NOTE.hash, 1, 1)
 
 
 def phase_started(visit: int, phase: str = "draft") -> Body:
-    return kinds.PhaseStarted(phase, visit, kinds.ArtifactRef("note", CONTENT.hash))
+    return kinds.PhaseStarted(phase, visit, kinds.ArtifactRef("note", NOTE.hash))
 
 
 _PRICE = kinds.Price("USD", 1_000_000_000, 2_000_000_000)
@@ -67,7 +67,7 @@ def budget_settled(call: str, tokens: int) -> Body:
     return kinds.BudgetSettled(call, 1, kinds.Usage(tokens - 1, 1), "usage", tokens * 1000)
 
 
-def chain_events(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts: int = 1) -> list[Event]:
+def events_after(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts: int = 1) -> list[Event]:
     """Return the events of a run, chained to each other and to the last event of `after`."""
     seq, prev = (after[-1].seq, after[-1].hash) if after else (0, GENESIS)
     return registry.chain_events(run_id, bodies, seq, prev, ts)

@@ -32,7 +32,7 @@ from reyn.journal import (
     kinds,
     link,
 )
-from reyn.testing.fixtures import CONTENT, budget_reserved, budget_settled, chain_events, phase_started, run_started
+from reyn.testing.fixtures import NOTE, budget_reserved, budget_settled, events_after, phase_started, run_started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 def begin(journal: Journal, run_id: str, *bodies: Body) -> list[Event]:
     """Store a new run with `run_started` and more events; return its events."""
-    events = chain_events(run_id, [run_started(run_id), *bodies])
-    journal.append(run_id, 0, events, [CONTENT])
+    events = events_after(run_id, [run_started(run_id), *bodies])
+    journal.append(run_id, 0, events, [NOTE])
     return events
 
 
@@ -92,7 +92,7 @@ class JournalConformance:
             row = row_of(journal, "a")
             assert row.reserved is not None
             assert journal.reserving() == [row]
-            more = chain_events("a", [budget_settled("1.1", 120), budget_reserved("1.2", 300)], after=events)
+            more = events_after("a", [budget_settled("1.1", 120), budget_reserved("1.2", 300)], after=events)
             journal.append("a", 2, more)
             assert journal.balance("day:2026-11-16") == Balance(120, 120_000, 300, 300_000)
             [charged] = journal.charges()
@@ -104,8 +104,8 @@ class JournalConformance:
     def test_a_reservation_beyond_a_cap_is_rejected_and_stores_nothing(self) -> None:
         with self.journal() as journal:
             begin(journal, "a", budget_reserved("1.1", 600, cap=1000))
-            refused = Batch("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 401, cap=1000)]))
-            fits = Batch("c", 0, chain_events("c", [run_started("c"), budget_reserved("1.1", 400, cap=1000)]))
+            refused = Batch("b", 0, events_after("b", [run_started("b"), budget_reserved("1.1", 401, cap=1000)]))
+            fits = Batch("c", 0, events_after("c", [run_started("c"), budget_reserved("1.1", 400, cap=1000)]))
             error, seq = journal.append_many([refused, fits])
             assert isinstance(error, BudgetExceeded)
             amounts = (error.limit, error.cap, error.used, error.reserved, error.needed)
@@ -120,13 +120,13 @@ class JournalConformance:
                 begin(journal, "a", budget_settled("1.1", 5))
             twice = [run_started("a"), budget_reserved("1.1", 5), budget_reserved("1.2", 5)]
             with raises(EventInvalid):
-                journal.append("a", 0, chain_events("a", twice))
+                journal.append("a", 0, events_after("a", twice))
             assert journal.balance("day:2026-11-16") == Balance()
 
     def test_a_deleted_run_stays_charged_and_an_imported_one_never_was(self) -> None:
         with self.journal() as journal:
-            events = chain_events("a", [run_started("a"), budget_reserved("1.1", 500)])
-            journal.import_runs([Batch("a", 0, events, [CONTENT])], "archive")
+            events = events_after("a", [run_started("a"), budget_reserved("1.1", 500)])
+            journal.import_runs([Batch("a", 0, events, [NOTE])], "archive")
             assert journal.balance("day:2026-11-16") == Balance()
             journal.delete(["a"])
             assert journal.charges() == []
@@ -142,7 +142,7 @@ class JournalConformance:
             for number, (day, model) in enumerate(keys):
                 call = f"1.{number}"
                 bodies = [budget_reserved(call, 10, day=day, model=model), budget_settled(call, 3)]
-                more = chain_events("a", bodies, after=events)
+                more = events_after("a", bodies, after=events)
                 journal.append("a", events[-1].seq, more)
                 events = more
             expected = {key: 3 * keys.count(key) for key in keys}
@@ -158,10 +158,10 @@ class JournalConformance:
 
     def test_appended_events_are_read_back_unchanged(self) -> None:
         with self.journal() as journal:
-            events = chain_events("a", [run_started("a"), phase_started(1)])
-            assert journal.append("a", 0, events, [CONTENT]) == 2
+            events = events_after("a", [run_started("a"), phase_started(1)])
+            assert journal.append("a", 0, events, [NOTE]) == 2
             assert list(journal.read("a")) == events
-            assert journal.blob(CONTENT.hash) == CONTENT.content
+            assert journal.blob(NOTE.hash) == NOTE.content
 
     def test_events_can_be_read_after_a_sequence_number(self) -> None:
         with self.journal() as journal:
@@ -182,7 +182,7 @@ class JournalConformance:
     def test_events_of_different_runs_are_separate(self) -> None:
         with self.journal() as journal:
             for run_id in ("a", "b"):
-                journal.append(run_id, 0, chain_events(run_id, [run_started(run_id)]), [CONTENT])
+                journal.append(run_id, 0, events_after(run_id, [run_started(run_id)]), [NOTE])
             assert [event.run_id for event in journal.read("b")] == ["b"]
 
     # -- one history ----------------------------------------------------------------------------------
@@ -190,15 +190,15 @@ class JournalConformance:
     def test_the_second_of_two_appends_after_the_same_event_is_rejected(self) -> None:
         with self.journal() as journal:
             first = begin(journal, "a")
-            journal.append("a", 1, chain_events("a", [phase_started(1)], first))
+            journal.append("a", 1, events_after("a", [phase_started(1)], first))
             with raises(AppendConflict):
-                journal.append("a", 1, chain_events("a", [phase_started(1, "other")], first))
+                journal.append("a", 1, events_after("a", [phase_started(1, "other")], first))
             assert [event.seq for event in journal.read("a")] == [1, 2]
 
     def test_a_rejected_append_stores_nothing(self) -> None:
         with self.journal() as journal:
             first = begin(journal, "a")
-            broken = chain_events("a", [phase_started(1), phase_started(2)], first)
+            broken = events_after("a", [phase_started(1), phase_started(2)], first)
             with raises(EventInvalid):
                 journal.append("a", 1, [broken[0], broken[0]])
             assert list(journal.read("a")) == first
@@ -207,15 +207,15 @@ class JournalConformance:
     def test_events_that_are_not_chained_to_the_last_event_are_rejected(self) -> None:
         with self.journal() as journal:
             begin(journal, "a")
-            elsewhere = chain_events("a", [run_started("a")], ts=2)
+            elsewhere = events_after("a", [run_started("a")], ts=2)
             with raises(EventInvalid):
-                journal.append("a", 1, chain_events("a", [phase_started(1)], elsewhere))
+                journal.append("a", 1, events_after("a", [phase_started(1)], elsewhere))
 
     def test_a_rejected_batch_does_not_affect_the_others(self) -> None:
         with self.journal() as journal:
-            good, late = chain_events("a", [run_started("a")]), chain_events("b", [run_started("b")])
-            journal.append("b", 0, late, [CONTENT])
-            results = journal.append_many([Batch("b", 0, late), Batch("a", 0, good, [CONTENT])])
+            good, late = events_after("a", [run_started("a")]), events_after("b", [run_started("b")])
+            journal.append("b", 0, late, [NOTE])
+            results = journal.append_many([Batch("b", 0, late), Batch("a", 0, good, [NOTE])])
             assert isinstance(results[0], AppendConflict)
             assert results[1] == 1
             assert list(journal.read("a")) == good
@@ -224,7 +224,7 @@ class JournalConformance:
 
     def test_an_unknown_kind_or_version_is_rejected(self) -> None:
         with self.journal() as journal:
-            [known] = chain_events("a", [run_started("a")])
+            [known] = events_after("a", [run_started("a")])
             for kind, v in (("run_imagined", 1), ("run_started", 999)):
                 hashed = link(1, 1, kind, v, known.raw, GENESIS)
                 with raises(EventInvalid):
@@ -242,7 +242,7 @@ class JournalConformance:
     def test_a_run_has_exactly_one_start_event_and_it_is_the_first(self) -> None:
         with self.journal() as journal:
             with raises(EventInvalid):
-                journal.append("a", 0, chain_events("a", [phase_started(1)]))
+                journal.append("a", 0, events_after("a", [phase_started(1)]))
             with raises(EventInvalid):
                 begin(journal, "a", run_started("a"))
 
@@ -251,8 +251,8 @@ class JournalConformance:
     def test_content_is_stored_by_its_hash(self) -> None:
         with self.journal() as journal:
             large = Blob.of(b"x" * 600_000)
-            journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT, large, CONTENT])
-            journal.append("b", 0, chain_events("b", [run_started("b")]), [CONTENT, large])
+            journal.append("a", 0, events_after("a", [run_started("a")]), [NOTE, large, NOTE])
+            journal.append("b", 0, events_after("b", [run_started("b")]), [NOTE, large])
             assert journal.blob(large.hash) == large.content
 
     def test_missing_content_is_an_error(self) -> None:
@@ -300,10 +300,10 @@ class JournalConformance:
 
     def test_the_list_of_runs_is_derived_from_the_events(self) -> None:
         with self.journal() as journal:
-            first = chain_events("a-1", [run_started("a-1"), phase_started(1)], ts=5)
-            journal.append("a-1", 0, first, [CONTENT])
-            journal.append("a-2", 0, chain_events("a-2", [run_started("a-2")], ts=6), [CONTENT])
-            journal.append("a-1", 2, chain_events("a-1", [kinds.RunFailed("x", "why")], first, ts=9))
+            first = events_after("a-1", [run_started("a-1"), phase_started(1)], ts=5)
+            journal.append("a-1", 0, first, [NOTE])
+            journal.append("a-2", 0, events_after("a-2", [run_started("a-2")], ts=6), [NOTE])
+            journal.append("a-1", 2, events_after("a-1", [kinds.RunFailed("x", "why")], first, ts=9))
             row = row_of(journal, "a-1")
             assert (row.seq, row.status, row.phase, row.reason) == (3, "failed", "draft", "why")
             assert (row.started, row.updated) == (5, 9)
@@ -314,22 +314,22 @@ class JournalConformance:
 
     def test_imported_runs_are_marked_and_may_be_forked_from_each_other(self) -> None:
         with self.journal() as journal:
-            origin = chain_events("a", [run_started("a"), phase_started(1)])
+            origin = events_after("a", [run_started("a"), phase_started(1)])
             point = kinds.ForkPoint("a", 1, origin[0].hash)
-            fork = chain_events("f", [kinds.RunForked("f", point)], origin[:1])
+            fork = events_after("f", [kinds.RunForked("f", point)], origin[:1])
             begin(journal, "own")
-            journal.import_runs([Batch("a", 0, origin, [CONTENT]), Batch("f", 1, fork)], "a file")
+            journal.import_runs([Batch("a", 0, origin, [NOTE]), Batch("f", 1, fork)], "a file")
             assert {row.run_id: row.imported for row in journal.runs()} == {"own": "", "a": "a file", "f": "a file"}
             assert [*journal.read("f")] == [origin[0], *fork]
-            assert journal.blob(CONTENT.hash) == CONTENT.content
-            again = chain_events("g", [kinds.RunForked("g", point)], origin[:1])
+            assert journal.blob(NOTE.hash) == NOTE.content
+            again = events_after("g", [kinds.RunForked("g", point)], origin[:1])
             journal.append("g", 1, again)
             assert row_of(journal, "g").imported == ""
 
     def test_an_import_stores_all_runs_or_none(self) -> None:
         with self.journal() as journal:
-            good = Batch("a", 0, chain_events("a", [run_started("a")]), [CONTENT, Blob.of(b"x" * 600_000)])
-            bad = Batch("b", 0, chain_events("b", [phase_started(1)]), [CONTENT])
+            good = Batch("a", 0, events_after("a", [run_started("a")]), [NOTE, Blob.of(b"x" * 600_000)])
+            bad = Batch("b", 0, events_after("b", [phase_started(1)]), [NOTE])
             with raises(EventInvalid):
                 journal.import_runs([good, bad], "a file")
             assert journal.runs() == []
@@ -337,14 +337,14 @@ class JournalConformance:
                 journal.blob(good.blobs[1].hash)
             begin(journal, "b")
             with raises(AppendConflict):
-                journal.import_runs([good, Batch("b", 0, chain_events("b", [run_started("b")]))], "a file")
+                journal.import_runs([good, Batch("b", 0, events_after("b", [run_started("b")]))], "a file")
             assert [row.run_id for row in journal.runs()] == ["b"]
 
     def test_an_impossible_time_is_rejected(self) -> None:
         with self.journal() as journal:
             for ts in (-1, 2**63, 2**80):
                 with raises(EventInvalid):
-                    journal.append("a", 0, chain_events("a", [run_started("a")], ts=ts), [CONTENT])
+                    journal.append("a", 0, events_after("a", [run_started("a")], ts=ts), [NOTE])
 
     # -- deleting -------------------------------------------------------------------------------------
 
@@ -352,8 +352,8 @@ class JournalConformance:
         with self.journal() as journal:
             own = Blob.of(b"only in a")
             reference = kinds.ArtifactRef("note", own.hash)
-            first = chain_events("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
-            journal.append("a", 0, first, [CONTENT, own])
+            first = events_after("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
+            journal.append("a", 0, first, [NOTE, own])
             begin(journal, "b")
             journal.post("a", Cancel())
             journal.post("b", Cancel())
@@ -366,7 +366,7 @@ class JournalConformance:
             assert list(journal.read("a")) == []
             assert journal.drain("a") == []
             assert [row.run_id for row in journal.runs()] == ["b"]
-            assert journal.blob(CONTENT.hash) == CONTENT.content
+            assert journal.blob(NOTE.hash) == NOTE.content
             assert len(journal.drain("b")) == 1
             with raises(BlobMissing):
                 journal.blob(own.hash)
@@ -377,16 +377,16 @@ class JournalConformance:
             for _ in range(2):
                 events = begin(journal, "a", phase_started(1))
                 assert list(journal.read("a")) == events
-                assert journal.blob(CONTENT.hash) == CONTENT.content
+                assert journal.blob(NOTE.hash) == NOTE.content
                 journal.delete(["a"])
 
     def test_a_run_that_is_claimed_or_needed_is_not_deleted(self) -> None:
         with self.journal() as journal:
             origin = begin(journal, "a", phase_started(1))
             point = kinds.ForkPoint("a", 1, origin[0].hash)
-            journal.append("f", 1, chain_events("f", [kinds.RunForked("f", point)], origin[:1]))
+            journal.append("f", 1, events_after("f", [kinds.RunForked("f", point)], origin[:1]))
             child = replace(run_started("a.1"), parent=kinds.ParentRef("a", "1", 1, 0, "1"))
-            journal.append("a.1", 0, chain_events("a.1", [child]), [CONTENT])
+            journal.append("a.1", 0, events_after("a.1", [child]), [NOTE])
             for run_ids in (["a"], ["a.1"], ["a", "a.1"], ["a", "f"]):
                 with raises(RunInUse):
                     journal.delete(run_ids)
@@ -404,14 +404,14 @@ class JournalConformance:
         with self.connections() as (journal, other):
             large = Blob.of(b"x" * 600_000)
             reference = kinds.ArtifactRef("note", large.hash)
-            first = chain_events("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
-            other.append("a", 0, first, [CONTENT, large])
+            first = events_after("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
+            other.append("a", 0, first, [NOTE, large])
             journal.delete(["a"])
             with raises(AppendConflict):
-                other.append("a", 2, chain_events("a", [phase_started(2)], first))
-            second = chain_events("b", [run_started("b"), kinds.PhaseStarted("draft", 1, reference)])
-            other.append("b", 0, second, [CONTENT, large])
-            assert journal.blob(CONTENT.hash) == CONTENT.content
+                other.append("a", 2, events_after("a", [phase_started(2)], first))
+            second = events_after("b", [run_started("b"), kinds.PhaseStarted("draft", 1, reference)])
+            other.append("b", 0, second, [NOTE, large])
+            assert journal.blob(NOTE.hash) == NOTE.content
             assert journal.blob(large.hash) == large.content
             assert list(journal.read("b")) == second
 
@@ -424,9 +424,9 @@ class JournalConformance:
             journal.post("a", Cancel())
             assert len(other.drain("a")) == 1  # immediately: a driver that stops must not miss an answer
             assert list(other.read("a")) == events
-            assert other.blob(CONTENT.hash) == CONTENT.content
+            assert other.blob(NOTE.hash) == NOTE.content
             with raises(AppendConflict):
-                other.append("a", 0, events, [CONTENT])
+                other.append("a", 0, events, [NOTE])
             with journal.claim("a"):
                 assert other.is_claimed("a")
                 with raises(RunBusy), other.claim("a"):

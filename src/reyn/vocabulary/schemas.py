@@ -6,8 +6,8 @@ from typing import Any
 
 from reyn.vocabulary.specs import EffectClass, OpForm, OpSpec
 
-PATH_LENGTH = 1_000
-STATUSES = ("ok", "error", "denied", "skipped", "timeout")
+MAX_PATH_LENGTH = 1_000
+OP_STATUSES = ("ok", "error", "denied", "skipped", "timeout")
 
 Fields = dict[str, dict[str, Any]]
 
@@ -24,7 +24,7 @@ def text(max_length: int, *, min_length: int = 0, **keywords: Any) -> dict[str, 
 
 def path(**keywords: Any) -> dict[str, Any]:
     """Return the schema of a file path."""
-    return text(PATH_LENGTH, min_length=1, **keywords)
+    return text(MAX_PATH_LENGTH, min_length=1, **keywords)
 
 
 def integer(minimum: int, maximum: int, **keywords: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def arguments(
 
 def result(kind: str, op: str | None, fields: Fields) -> dict[str, Any]:
     """Return the closed schema of a result: the envelope, the error fields and the fields of the form."""
-    envelope = _constants(kind, op) | {"status": {"enum": list(STATUSES)}}
+    envelope = _constants(kind, op) | {"status": {"enum": list(OP_STATUSES)}}
     error_fields = {name: {"type": "string"} for name in ("error", "rule", "reason", "note")}
     return {
         "type": "object",

@@ -41,12 +41,12 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of `rmdir` that mean: there is nothing of ours to remove."""
 
-Outcome = Literal["done", "already", "unconfirmed", "conflict"]
+ChangeOutcome = Literal["done", "already", "unconfirmed", "conflict"]
 
 
 def apply_change(
     change: Change, roots: Roots, content: Callable[[str], bytes], token: str, location: Location | None = None
-) -> Outcome:
+) -> ChangeOutcome:
     """Apply a change of a file.
 
     Args:
@@ -78,7 +78,7 @@ def apply_change(
     return outcome
 
 
-def revert(change: Change, roots: Roots, content: Callable[[str], bytes], token: str) -> Outcome:
+def revert(change: Change, roots: Roots, content: Callable[[str], bytes], token: str) -> ChangeOutcome:
     """Apply a change backwards, and remove the folders that it created if they are empty.
 
     Raises:
@@ -114,7 +114,7 @@ class _Attempt:
         """Display paths of the folders that this attempt created."""
         self.may_have_changed = False
 
-    def run(self, content: Callable[[str], bytes], token: str) -> Outcome:
+    def run(self, content: Callable[[str], bytes], token: str) -> ChangeOutcome:
         change = self.change
         try:
             folder = self._open_folder()
@@ -126,7 +126,7 @@ class _Attempt:
         finally:
             os.close(folder)
 
-    def _apply(self, folder: int, content: Callable[[str], bytes], token: str) -> Outcome:
+    def _apply(self, folder: int, content: Callable[[str], bytes], token: str) -> ChangeOutcome:
         change = self.change
         temporary = f"{TEMPORARY}{digest(token.encode())[:16]}"
         _unlink(folder, temporary)
@@ -211,7 +211,7 @@ class _Attempt:
 
     # -- failures -------------------------------------------------------------------------------------
 
-    def look_again(self, failure: FileError) -> Outcome:
+    def look_again(self, failure: FileError) -> ChangeOutcome:
         """Return the outcome of an attempt that failed, by looking at the file; raise the failure if it is unchanged.
 
         A change that is in the file must be recorded, even if the system reported an error. Otherwise it would be made

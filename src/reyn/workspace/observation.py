@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reyn.workspace.files import FileImage
     from reyn.workspace.paths import Location, Roots
 
-MAX_ENTRIES = 50_000
+MAX_OBSERVED = 50_000
 """The number of files and folders that are looked at."""
 MAX_CHARS = 5_000_000
 """The size of all their paths."""
@@ -141,7 +141,7 @@ class Observation:
             folders.add(above.display_path)
             seen += len(entries)
             chars += sum(len(above.display_path) + len(name) for name, _ in entries)
-            if seen > MAX_ENTRIES or chars > MAX_CHARS:
+            if seen > MAX_OBSERVED or chars > MAX_CHARS:
                 raise _TooManyFiles
             for name, status in entries:
                 if is_utf8(name) and not name.startswith(TEMPORARY):

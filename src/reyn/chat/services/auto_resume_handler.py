@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import ReynError, RunBusy
 from reyn.journal import ENDED
-from reyn.skills.agents import PREFIX
+from reyn.journal.kinds import AGENT_PREFIX
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
@@ -23,7 +23,7 @@ def interrupted_runs(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
 
 def open_conversations(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
     """Return the conversations that can be continued, the latest first."""
-    rows = (row for row in runtime.runs.all() if row.skill.startswith(PREFIX) and row.status not in ENDED)
+    rows = (row for row in runtime.runs.all() if row.skill.startswith(AGENT_PREFIX) and row.status not in ENDED)
     continuable = [row for row in rows if not row.parent and not row.imported]
     return sorted(continuable, key=lambda row: row.updated, reverse=True)
 

@@ -13,7 +13,7 @@ from reyn.documents import DocumentError, read_text
 from reyn.errors import InputInvalid, MemoryNotFound
 from reyn.folders import inside, names_in, remove_file, replace_beneath
 from reyn.ops.memory_files import (
-    FOLDER,
+    MEMORY_FOLDER,
     SLUG,
     MemoryFile,
     format_memory,
@@ -37,8 +37,11 @@ class MemoryService:
 
     def scopes(self) -> list[str]:
         """Return `shared` and the agents that have memories."""
-        names = names_in(self._root, FOLDER)
-        return [SHARED, *(name for name in names if is_valid_name(name) and (self._root / FOLDER / name).is_dir())]
+        names = names_in(self._root, MEMORY_FOLDER)
+        return [
+            SHARED,
+            *(name for name in names if is_valid_name(name) and (self._root / MEMORY_FOLDER / name).is_dir()),
+        ]
 
     def all(self, scope: str | None = None) -> list[MemoryFile]:
         """Return the memories of a scope, or of all."""

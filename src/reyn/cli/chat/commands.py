@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.chat.services.router_host_adapter import RouterView
     from reyn.runtime import OSRuntime
 
-COMMANDS = {
+CHAT_COMMANDS = {
     "/help": "list the commands",
     "/say": "TEXT: talk to the agent while a question is open",
     "/reply": "TEXT: reply to the oldest open question with exactly this text",
@@ -70,7 +70,7 @@ class ChatCommands:
         name, argument = [*line.split(maxsplit=1), ""][:2]
         if name in ("/quit", "/exit"):
             return True
-        matching = [command for command in COMMANDS if command.startswith(name)]
+        matching = [command for command in CHAT_COMMANDS if command.startswith(name)]
         if name != "/" and len(matching) == 1:
             try:
                 getattr(self, f"_{matching[0][1:]}")(argument.strip())
@@ -81,7 +81,7 @@ class ChatCommands:
         return False
 
     def _help(self, _: str) -> None:
-        for name, summary in COMMANDS.items():
+        for name, summary in CHAT_COMMANDS.items():
             self._echo(f"  {name:<12} {summary}")
 
     def _say(self, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console
-from rich.markdown import Markdown, TableElement
+from rich.markdown import CodeBlock, Markdown, TableElement
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +26,13 @@ _MIN_COLUMN = 4
 """The width of a column of a table with its border, if two letters fit into it."""
 _MAX_CHARS = 20_000
 """A longer paragraph is printed as plain text: the time of the parser grows faster than its input."""
+
+_MAX_CODE = 4_000
+_LANGUAGES = frozenset((
+    "bash", "console", "css", "diff", "go", "html", "ini", "javascript", "js", "json", "python", "rust", "sh", "sql",
+    "toml", "ts", "typescript", "xml", "yaml",
+))  # fmt: skip
+"""Code in these languages is highlighted, up to a length. The highlighters of some others take minutes for a page."""
 
 
 def markdown_lines(text: str, columns: int) -> Iterator[Line]:
@@ -56,8 +63,17 @@ class _Table(TableElement):
                     yield Text(" | ").join(cell for cell in row if isinstance(cell, Text))
 
 
+class _Code(CodeBlock):
+    """A code block, highlighted if that takes a short time."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if len(self.text) > _MAX_CODE or self.lexer_name not in _LANGUAGES:
+            self.lexer_name = "text"
+        yield from super().__rich_console__(console, options)
+
+
 class _Document(Markdown):
-    elements: ClassVar = {**Markdown.elements, "table_open": _Table}
+    elements: ClassVar = {**Markdown.elements, "table_open": _Table, "fence": _Code, "code_block": _Code}
 
 
 def _parser() -> MarkdownIt:

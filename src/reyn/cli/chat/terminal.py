@@ -15,7 +15,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from reyn.chat.services.auto_resume_handler import interrupted_runs
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
-from reyn.cli.chat.commands import COMMANDS, ChatCommands
+from reyn.cli.chat.commands import CHAT_COMMANDS, ChatCommands
 from reyn.cli.chat.printing import message_lines
 from reyn.cli.chat.prompt import prompt_at_terminal
 from reyn.cli.chat.session import in_daemon_thread
@@ -84,7 +84,7 @@ def _session(conversation: Conversation, runtime: OSRuntime) -> PromptSession[st
 
     return PromptSession(
         history=ChatHistory(runtime.services.state_folder),
-        completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
+        completer=ChatCompleter(runtime, CHAT_COMMANDS, conversation.agent.name),
         complete_while_typing=False,
         key_bindings=bindings,
         bottom_toolbar=lambda: status_text(conversation, runtime),

@@ -140,9 +140,10 @@ def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> st
 
 def _latest(runtime: SyncRuntime, agent: str | None) -> str:
     from reyn.chat.services.auto_resume_handler import open_conversations
-    from reyn.skills.agents import DEFAULT, PREFIX
+    from reyn.journal.kinds import AGENT_PREFIX
+    from reyn.skills.agents import DEFAULT
 
-    matching = [row for row in open_conversations(runtime) if row.skill == f"{PREFIX}{agent or DEFAULT}"]
+    matching = [row for row in open_conversations(runtime) if row.skill == f"{AGENT_PREFIX}{agent or DEFAULT}"]
     if not matching:
         raise ConversationInvalid(
             f"there is no conversation with `{agent or DEFAULT}` to continue", hint="Start one without `--continue`."

@@ -183,9 +183,9 @@ def _confirm(report: PruneReport) -> None:
 
 def _conversations(runs: SyncRuns) -> list[RunRow]:
     """Return the conversations, the latest first."""
-    from reyn.skills.agents import PREFIX
+    from reyn.journal.kinds import AGENT_PREFIX
 
-    rows = (row for row in runs.all() if row.skill.startswith(PREFIX) and not row.parent)
+    rows = (row for row in runs.all() if row.skill.startswith(AGENT_PREFIX) and not row.parent)
     return sorted(rows, key=lambda row: row.updated, reverse=True)
 
 
@@ -199,12 +199,12 @@ def _find(runs: SyncRuns, run: str) -> RunRow:
 
 def _entry(runs: SyncRuns, row: RunRow) -> dict[str, Any]:
     from reyn.chat.services.snapshot_journal import read_overview
-    from reyn.skills.agents import PREFIX
+    from reyn.journal.kinds import AGENT_PREFIX
 
     overview = read_overview(runs.events(row.run_id), runs.content, runs.inbox(row.run_id))
     return {
         "run_id": row.run_id,
-        "agent": row.skill.removeprefix(PREFIX),
+        "agent": row.skill.removeprefix(AGENT_PREFIX),
         "status": runs.display_status(row),
         "updated": row.updated,
         "messages": overview.messages,

@@ -46,17 +46,18 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     """
     from reyn.cli.files import relative_path
     from reyn.config import PythonSettings
+    from reyn.journal.kinds import AGENT_PREFIX
     from reyn.lint import lint_agent, lint_shared, lint_skill
     from reyn.skills import Library
-    from reyn.skills.agents import PREFIX, Agents
+    from reyn.skills.agents import Agents
     from reyn.skills.resolve import is_path
 
     project, library = configured_project(), Library(project_root())
     vocabulary = project_ops().vocabulary
     python = (PythonSettings() if project is None else project.config.python).sandbox
     agents = Agents(project_root())
-    names = [name.removeprefix(PREFIX) for name in skills if name.startswith(PREFIX)]
-    folders = [(library.find(skill_name(name)), is_path(name)) for name in skills if not name.startswith(PREFIX)]
+    names = [name.removeprefix(AGENT_PREFIX) for name in skills if name.startswith(AGENT_PREFIX)]
+    folders = [(library.find(skill_name(name)), is_path(name)) for name in skills if not name.startswith(AGENT_PREFIX)]
     if not skills:
         names = [name for name in agents if agents.path(name) is not None]
         folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
@@ -78,7 +79,7 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     for name in names:
         findings = lint_agent(agents, name, known_skills, vocabulary, classes)
         placed = [replace(finding, file=relative_path(project_root() / finding.file)) for finding in findings]
-        reports.append(_Checked(f"{PREFIX}{name}", placed))
+        reports.append(_Checked(f"{AGENT_PREFIX}{name}", placed))
     errors = sum(report.count("error") for report in reports)
     value = [msgspec.to_builtins(found) | {"skill": report.name} for report in reports for found in report.findings]
     lines = (line for report in reports for line in report.lines())

@@ -25,7 +25,7 @@ from reyn.cli.writer import Line, Report, out
 from reyn.errors import LimitUnknown, NextAction, ReynError
 
 if TYPE_CHECKING:
-    from reyn.cli.functions import Work
+    from reyn.cli.functions import CommandWork
     from reyn.cli.progress import Progress
     from reyn.journal.questions import OpenQuestion
     from reyn.kernel.world.inbox import PostedReply
@@ -61,7 +61,7 @@ def run_command(skill: str, input: str | None, run_id: str | None, **settings: A
     parsed = parse_input(input)
     settings["model"] = model_name(settings["model"])
     print_assumed_project()
-    work: Work
+    work: CommandWork
     if is_function(skill):
         work = function_work(skill, parsed, run_id=run_id, has_model=settings["model"] is not None)
     else:

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from reyn.cli.groups import command, group
-from reyn.cli.hints import COMMANDS, full_hint
+from reyn.cli.hints import NEXT_COMMANDS, full_hint
 from reyn.cli.options import chosen_settings, json_option, setting_options
 from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
@@ -191,7 +191,7 @@ def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
     if cls is None:
         assert finding is not None
         entry = {"name": "finding", "exit_code": 1, "meaning": finding.meaning, "finding": ""}
-        hint = f"{finding.fix} {COMMANDS.get(code, '`reyn lint SKILL` shows the line.')}"
+        hint = f"{finding.fix} {NEXT_COMMANDS.get(code, '`reyn lint SKILL` shows the line.')}"
         return {"code": code, **entry, "hint": hint, "examples": examples}
     meaning, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:")
     entry = {"name": cls.__name__, "exit_code": cls.exit_code, "meaning": meaning}

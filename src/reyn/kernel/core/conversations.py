@@ -147,7 +147,7 @@ def begun(conversations: Mapping[str, Transcript], phase: str, visit: int) -> Tr
     return found if found is not None and found.visit == visit else Transcript(visit)
 
 
-Change = (
+TranscriptChange = (
     kinds.TranscriptExtended
     | kinds.ExperienceRemembered
     | kinds.ExperienceForgotten
@@ -157,13 +157,13 @@ Change = (
 )
 
 
-def changed(conversations: Mapping[str, Transcript], body: Change) -> dict[str, Transcript]:
+def changed(conversations: Mapping[str, Transcript], body: TranscriptChange) -> dict[str, Transcript]:
     """Return the transcripts of a run after an event."""
     visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
     return {**conversations, body.phase: _changed(begun(conversations, body.phase, visit), body)}
 
 
-def _changed(conversation: Transcript, body: Change) -> Transcript:
+def _changed(conversation: Transcript, body: TranscriptChange) -> Transcript:
     match body:
         case kinds.TranscriptExtended(messages=messages, tokens=tokens, size=size):
             if body.instructions is not None:

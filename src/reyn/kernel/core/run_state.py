@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.errors import ChainBroken, HistoryInvalid
 from reyn.journal import decode, kinds
-from reyn.journal.summary import count_time, is_timed, rule_of
+from reyn.journal.summary import count_time, is_timed, summary_rule
 from reyn.kernel.core import rules
 from reyn.kernel.core.snapshot import RunState
 
@@ -56,7 +56,7 @@ _STEPS: dict[type[Body], _Steps] = {}
 
 def _steps(kind: type[Body]) -> _Steps:
     """Return what an event kind changes. The kinds of ops are created on demand."""
-    steps = _STEPS[kind] = _Steps(is_timed(kind), _RULES.get(kind.base), rule_of(kind))
+    steps = _STEPS[kind] = _Steps(is_timed(kind), _RULES.get(kind.base), summary_rule(kind))
     return steps
 
 

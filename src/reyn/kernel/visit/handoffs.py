@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.op_dispatch import OpLog
 
 T = TypeVar("T")
-MAX_ITEMS = 20
+MAX_HANDOFF_ITEMS = 20
 """The number of items in a list of a handoff."""
 MAX_ITEM_CHARS = 500
 MAX_NARRATIVE_CHARS = 2_000
@@ -281,7 +281,7 @@ def _line(text: str) -> str:
     return truncate_to_length(fold_lines(text), MAX_ITEM_CHARS)
 
 
-def summarize(reason: str) -> str:
+def summarize_sub_run(reason: str) -> str:
     """Return the summary of a sub-run for its parent: the reason of its last decision, bounded."""
     return _line(reason)
 
@@ -289,9 +289,9 @@ def summarize(reason: str) -> str:
 def _items(texts: Iterable[str]) -> tuple[str, ...]:
     """Return distinct texts, bounded in number and length. The last one counts the omitted texts."""
     items = list(dict.fromkeys(line for text in texts if (line := _line(text))))
-    if len(items) <= MAX_ITEMS:
+    if len(items) <= MAX_HANDOFF_ITEMS:
         return tuple(items)
-    return (*items[: MAX_ITEMS - 1], f"(+{len(items) - MAX_ITEMS + 1} more)")
+    return (*items[: MAX_HANDOFF_ITEMS - 1], f"(+{len(items) - MAX_HANDOFF_ITEMS + 1} more)")
 
 
 def _all(handoffs: list[PhaseHandoff], field: str) -> list[str]:
@@ -306,4 +306,4 @@ def _verdicts(sources: Iterable[Any]) -> dict[str, str]:
             key = _line(name)
             merged.pop(key, None)
             merged[key] = _line(verdict if isinstance(verdict, str) else json.dumps(verdict))
-    return dict(list(merged.items())[-MAX_ITEMS:])
+    return dict(list(merged.items())[-MAX_HANDOFF_ITEMS:])

@@ -14,12 +14,12 @@ from reyn.context.frame import Repetition
 from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.core.conversations import memory_error, reply_text
 from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
-from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, plan_call
+from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, plan_call, question_id
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
-from reyn.skills.agents import PREFIX
 from reyn.workspace.recorded import artifact_name
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ async def _fulfil(
     match request:
         case kinds.AskRequest():
             schema, suggestions = request.response_schema, request.suggestions
-            return await ask_person(call_id(call, tape), request.message, schema, tape, suggestions=suggestions), ()
+            return await ask_person(question_id(call, tape), request.message, schema, tape, suggestions=suggestions), ()
         case kinds.RunRequest():
             value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
             if request.background:
@@ -298,7 +298,7 @@ async def _fulfil(
 
 async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
     """Send a message to another agent. Why there is no reply is part of the outcome."""
-    replied = await await_child(PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
+    replied = await await_child(PlanChild(call, "agent", f"{AGENT_PREFIX}{request.agent}", request.text))
     run, reply = "" if replied.state == "rejected" else replied.run, reply_text(replied, tape.content)
     return MessageOutcome(run, replied.state, reply, replied.error, replied.timed_out)
 

@@ -18,7 +18,7 @@ from reyn.kernel.core.effects import ExecuteChild, PlanChild, StartChildren
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.kernel.visit.op_dispatch import run_op, run_sub_skill
-from reyn.kernel.visit.waits import ask_person, beginning, call_id, printable
+from reyn.kernel.visit.waits import ask_person, beginning, printable, question_id
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_data_path
 from reyn.skills.modules import python_entry
@@ -206,7 +206,7 @@ async def _question(step: AskUser, artifact: dict[str, Any], call: str, tape: Ta
     message = step.question
     if step.show is not None:
         message = f"{message}\n{beginning(printable(look_up(artifact, step.show), indent=2))}"
-    return await ask_person(call_id(call, tape), message, step.response_schema, tape, suggestions=step.suggestions)
+    return await ask_person(question_id(call, tape), message, step.response_schema, tape, suggestions=step.suggestions)
 
 
 def _resolve(value: Any, artifact: dict[str, Any]) -> Any:

@@ -366,7 +366,7 @@ class TurnContext:
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
-            tuple(act_in_short(args) for args, _, is_ok in log.performed if is_ok),
+            tuple([act_in_short(args) for args, _, is_ok in log.performed if is_ok]) if log.performed else (),
         )
 
 

@@ -12,7 +12,7 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
 from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.turn import PreparedInput
-from reyn.kernel.visit.waits import ask_person, beginning, call_id
+from reyn.kernel.visit.waits import ask_person, beginning, question_id
 from reyn.skills.values import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...], str | None]:
     """Take the oldest message in the queue; return it as a `user_message`, with its images and instructions."""
     if not tape.state.inbox.queued:
-        ended, wait_id = tape.state.turn_end, call_id(f"{entry.step}.{kinds.MESSAGE}", tape)
+        ended, wait_id = tape.state.turn_end, question_id(f"{entry.step}.{kinds.MESSAGE}", tape)
         text, code = (plain_text(reply), "") if ended is None else (f"{NO_REPLY}: {ended.reason}", ended.code)
         await ask_person(wait_id, beginning(text), _MESSAGE, tape, reason=kinds.MESSAGE, code=code)
     queued = tape.state.inbox.queued[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import APPROVAL_DIGITS, Blob, canonical, digest, kinds
+from reyn.journal.summary import SECOND
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import Ask, Expired, PlanOp
 from reyn.ops import Call
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
 
-SECOND = 1_000_000
 MAX_CHARACTERS = 20_000
 """The number of characters of a preview in a question. The event has all of them."""
 _REMARK = {"type": "string", "maxLength": 4_000}
@@ -56,7 +56,7 @@ async def ask_person(
     """Return the JSON value of the reply, or `EXPIRED`; nothing after a wait for the next message, which is queued.
 
     Args:
-        wait_id: The id of the question: that of a call, see `call_id`, or of an action, see `action_id`.
+        wait_id: The id of the question: that of a call, see `question_id`, or of an action, see `action_id`.
         message: The question.
         response_schema: The JSON Schema of the reply.
         tape: The tape of the run.
@@ -71,7 +71,7 @@ async def ask_person(
     return await Ask(wait.id, is_deferred, wait.is_message)
 
 
-def call_id(call: str, tape: Tape) -> str:
+def question_id(call: str, tape: Tape) -> str:
     """Return the id of a question, unique among a run and its sub-runs, so that no reply reaches another question."""
     parent = tape.state.started.parent
     return f"{parent.path}/{call}" if parent else call

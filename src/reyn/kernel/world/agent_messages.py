@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import People
     from reyn.kernel.world.child_spec import ChildEnd
     from reyn.kernel.world.inbox import InboxPolling
-    from reyn.kernel.world.services import History, Services
+    from reyn.kernel.world.services import Services, StoredHistory
 
-    Execution = Coroutine[object, object, ChildEnd]
-    Drive = Callable[[kinds.ChildStarted, ChildSpec, Tape], Execution]
+    ChildExecution = Coroutine[object, object, ChildEnd]
+    Drive = Callable[[kinds.ChildStarted, ChildSpec, Tape], ChildExecution]
 
 _POLL_SECONDS = 0.1
 """Interval for comparing the clock with the time that a reply may take."""
@@ -121,7 +121,7 @@ class AgentMessages:
         is_own = thread.run.startswith(f"{tape.run_id}.")
         return thread.is_open and is_own and self._services.journal.find(thread.run) is not None
 
-    def _history(self, thread: AgentThread) -> History:
+    def _history(self, thread: AgentThread) -> StoredHistory:
         """Return the messages of a conversation up to its last reply, as the history of a new one."""
         journal = self._services.journal
         state = fold(islice(journal.read(thread.run), thread.seq))
@@ -176,7 +176,7 @@ class AgentMessages:
             text=tape.content(intent.text or "").decode(),
         )
 
-    async def _exchange(self, run: str, spec: ChildSpec, drive: Callable[[], Execution]) -> _Reply:
+    async def _exchange(self, run: str, spec: ChildSpec, drive: Callable[[], ChildExecution]) -> _Reply:
         """Execute a conversation until it has replied. A question that only a person can answer ends its turn."""
         state, is_late = await self._in_time(drive(), run)
         if state.status == "waiting" and state.wait is not None and not state.wait.is_message:
@@ -191,7 +191,7 @@ class AgentMessages:
             return _Reply("canceled", late, timed_out=True)
         return reply
 
-    async def _in_time(self, work: Execution, run: str) -> tuple[RunState, bool]:
+    async def _in_time(self, work: ChildExecution, run: str) -> tuple[RunState, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
         clock, task = self._services.clock, asyncio.ensure_future(work)
         end = clock.now() + self._services.config.agents.reply_seconds * SECOND

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from reyn.journal import Blob, kinds
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.runtime_types import People
-    from reyn.kernel.world.services import History, OutputCheck
+    from reyn.kernel.world.services import OutputCheck, StoredHistory
 
-MAX_DEPTH = 8
+MAX_CHILD_DEPTH = 8
 """The maximum nesting of children."""
 STOPPED = (*ENDED, "failed", "limited")
 """The statuses that no reply to a question changes."""
@@ -46,7 +46,7 @@ class ChildSpec(NamedTuple):
     rights: Literal["caller", "own"] = "caller"
     people: People | None = None
     check: OutputCheck | None = None
-    history: History = ((), ())
+    history: StoredHistory = ((), ())
     images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]] = ((), ())
     ask: kinds.AskRef | None = None
     text: str = ""
@@ -97,6 +97,6 @@ def depth_below(started: kinds.RunStarted) -> int:
         SubRunFailed: They would be nested too deep.
     """
     depth = (started.parent.depth if started.parent else 0) + 1
-    if depth > MAX_DEPTH:
-        raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
+    if depth > MAX_CHILD_DEPTH:
+        raise SubRunFailed(f"sub-runs are nested deeper than {MAX_CHILD_DEPTH} levels")
     return depth

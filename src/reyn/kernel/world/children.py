@@ -18,7 +18,7 @@ from reyn.journal import Blob, RaiseLimit, Say, canonical, decode, kinds
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.compiled_phase import credentials_of
-from reyn.kernel.visit.handoffs import summarize
+from reyn.kernel.visit.handoffs import summarize_sub_run
 from reyn.kernel.world.agent_messages import AgentMessages
 from reyn.kernel.world.allowance import check_call
 from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below, is_final
@@ -162,7 +162,7 @@ class Children:
         if artifact is None:
             return body, ()
         handoff = next((handoff for _, handoff in reversed(state.history.handoffs.latest)), None)
-        body = replace(body, summary=summarize(state.output.reason), handoff=handoff)
+        body = replace(body, summary=summarize_sub_run(state.output.reason), handoff=handoff)
         return body, (Blob(artifact.hash, end.content(artifact.hash)),)
 
     async def run_background(self, run: str, tape: Tape) -> RunState:

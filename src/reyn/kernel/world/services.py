@@ -24,6 +24,7 @@ from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.journal.commits import SharedCommits
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.port import STATE
 from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
@@ -43,7 +44,6 @@ from reyn.ops.mcp import Connections, with_mcp_tools
 from reyn.permissions.policy import policy_of
 from reyn.skills import Library, load_skill, unpin
 from reyn.skills.agents import CHAT, Agents
-from reyn.skills.agents import PREFIX as AGENT_PREFIX
 from reyn.skills.inputs import check_supported
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     OnDelta = Callable[[Delta], None]
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
-    History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
+    StoredHistory = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
 
 _CACHED_SKILLS = 64
 """The number of compiled skills to cache; the oldest is dropped first."""
@@ -355,7 +355,7 @@ class Services:
         """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
         return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
 
-    def store_history(self, history: NormalizedMessageList) -> History:
+    def store_history(self, history: NormalizedMessageList) -> StoredHistory:
         """Return the parts of a history, and the content that the journal does not have."""
         if not history:
             return (), ()

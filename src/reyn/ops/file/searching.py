@@ -94,7 +94,7 @@ def split(text: str) -> tuple[str, Pattern]:
     """Split a pattern into the folder before the first wildcard and the rest."""
     scheme = WORKSPACE if text.startswith(WORKSPACE) else ""
     names = text.removeprefix(scheme).split("/")
-    plain = list(takewhile(is_plain, names[:-1]))
+    plain = list(takewhile(has_no_wildcards, names[:-1]))
     folder = "/".join(plain) or ("/" if plain else "" if scheme else ".")
     return scheme + folder, Pattern.of(names[len(plain) :])
 
@@ -104,7 +104,7 @@ def anywhere(text: str) -> Pattern:
     return Pattern.of(text.split("/") if "/" in text else [_ANY, text])
 
 
-def is_plain(name: str) -> bool:
+def has_no_wildcards(name: str) -> bool:
     """Return whether a name has no wildcards."""
     return not any(wildcard in name for wildcard in "*?[")
 
@@ -149,7 +149,7 @@ def _listing(pattern: Pattern, location: Location, env: Env) -> Pattern:
     """Expand a pattern that is the name of a folder to the files in it."""
     if not pattern.names:
         return Pattern(("*",))
-    if len(pattern.names) > 1 or not is_plain(pattern.names[0]):
+    if len(pattern.names) > 1 or not has_no_wildcards(pattern.names[0]):
         return pattern
     return Pattern((*pattern.names, "*")) if is_folder(location.below(*pattern.names), env) else pattern
 

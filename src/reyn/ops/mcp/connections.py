@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from reyn.config.values import McpServer
 
-MISSING_EXTRA = "MCP servers need the extra `mcp`: pip install 'reyn[mcp]'"
+_MISSING_EXTRA = "MCP servers need the extra `mcp`: pip install 'reyn[mcp]'"
 
 # -- definitions ----------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class ToolDefinitions(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
 
 
-def definitions(server: str, tools: Iterable[Any]) -> ToolDefinitions:
+def listed_tools(server: str, tools: Iterable[Any]) -> ToolDefinitions:
     """Return the definitions of the tools that a server listed.
 
     Raises:
@@ -300,7 +300,7 @@ class Connection:
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
         except ImportError as error:
-            raise ServerFailed(MISSING_EXTRA) from error
+            raise ServerFailed(_MISSING_EXTRA) from error
         server = self._server
         if server.command:
             values = {name: self._credentials.get(value, value) for name, value in server.env.items()}
@@ -332,7 +332,7 @@ class Connection:
         if cursor or len(tools) > MAX_TOOLS:
             raise ServerFailed(f"the MCP server `{self.name}` lists more than {MAX_TOOLS} tools or pages of them")
         try:
-            self.definitions = definitions(self.name, tools)
+            self.definitions = listed_tools(self.name, tools)
         except ValueError as error:
             raise ServerFailed(f"the MCP server `{self.name}` {error}") from error
 

@@ -21,11 +21,11 @@ from reyn.permissions.hosts import canonical_host
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-MAX_BYTES = 5_000_000
+MAX_PAGE_BYTES = 5_000_000
 """Bytes of a response that are read; the rest is left."""
 _OVERHEAD_BYTES = 500_000
 """Bytes of headers and framing that are read besides."""
-MISSING_EXTRA = "web access needs the extra `web`: pip install 'reyn[web]'"
+WEB_EXTRA_MISSING = "web access needs the extra `web`: pip install 'reyn[web]'"
 _USER_AGENT = f"reyn/{__version__}"
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -49,14 +49,14 @@ class TimedOut(OpFailed):
 
 
 async def request(
-    target: Target,
+    target: WebTarget,
     *,
     seconds: float,
     check: Callable[[list[str]], None],
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int = MAX_PAGE_BYTES,
 ) -> Response:
     """Send a request and read the response.
 
@@ -81,7 +81,7 @@ async def request(
         raise TimedOut(f"`{target.name}` did not answer within {seconds:g} seconds") from error
 
 
-async def _checked_address(target: Target, check: Callable[[list[str]], None]) -> str:
+async def _checked_address(target: WebTarget, check: Callable[[list[str]], None]) -> str:
     """Resolve a host, and return an address to connect to. All of its addresses are checked."""
     loop = asyncio.get_running_loop()
     try:
@@ -96,7 +96,7 @@ async def _checked_address(target: Target, check: Callable[[list[str]], None]) -
 
 
 async def _exchange(
-    target: Target, address: str, method: str, headers: dict[str, str], body: bytes, max_bytes: int
+    target: WebTarget, address: str, method: str, headers: dict[str, str], body: bytes, max_bytes: int
 ) -> Response:
     http = _http()
     sent = {"Host": target.name, "User-Agent": _USER_AGENT, "Accept-Encoding": "gzip, identity", **headers}
@@ -143,7 +143,7 @@ def _http() -> Any:
     try:
         import httpcore2
     except ImportError as error:
-        raise OpFailed(MISSING_EXTRA) from error
+        raise OpFailed(WEB_EXTRA_MISSING) from error
     return httpcore2
 
 
@@ -197,7 +197,7 @@ def _pinned(address: str, most: int) -> Any:
 _PORTS = {"http": 80, "https": 443}
 
 
-class Target(NamedTuple):
+class WebTarget(NamedTuple):
     """The parsed target of a URL: its canonical host, its port, and the path with the query."""
 
     scheme: str
@@ -216,7 +216,7 @@ class Target(NamedTuple):
         return f"{self.scheme}://{self.name}{self.path}"
 
 
-def parse_url(url: str) -> Target:
+def parse_url(url: str) -> WebTarget:
     """Return where a URL leads.
 
     Host names are converted to punycode, so that a person who approves a host sees letters that cannot be mistaken.
@@ -238,4 +238,4 @@ def parse_url(url: str) -> Target:
         raise OpFailed(f"`{url[:200]}` has no host")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = f"?{quote(parts.query, safe='/%:@!$&()*+,;=~-._?[]')}" if parts.query else ""
-    return Target(parts.scheme, host, port or _PORTS[parts.scheme], path + query)
+    return WebTarget(parts.scheme, host, port or _PORTS[parts.scheme], path + query)

@@ -14,10 +14,10 @@ from urllib.parse import urljoin
 
 from reyn.ops.budget import OpFailed, OpRefused
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
-from reyn.ops.web.client import MISSING_EXTRA, Response, Target, TimedOut, parse_url, request
+from reyn.ops.web.client import WEB_EXTRA_MISSING, Response, TimedOut, WebTarget, parse_url, request
 from reyn.permissions import Allowed, Denied, refusal
 from reyn.permissions.hosts import PRIVATE, Host, is_public, parse_address
-from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage, problem
+from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage, missing_package
 from reyn.vocabulary.schemas import INTEGER, STRING, boolean, integer, single_form, text
 
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ class WebFetchOp:
         return call.error(f"the page redirects more than {_MAX_REDIRECTS} times", redirect=target.url)
 
 
-def _redirected(target: Target, location: str) -> Target:
+def _redirected(target: WebTarget, location: str) -> WebTarget:
     try:
         return parse_url(urljoin(target.url, location))
     except ValueError as error:
         raise OpFailed(f"the page redirects to `{location[:200]}`, which is not a valid URL") from error
 
 
-def _not_followed(target: Target, following: Target, approved: str, env: Env) -> str:
+def _not_followed(target: WebTarget, following: WebTarget, approved: str, env: Env) -> str:
     """Return why a redirect is returned to the model instead of followed; empty if it is followed."""
     if following.name != approved and not isinstance(env.gate.capability("web", following.name), Allowed):
         return f"`{following.name}`, another host"
@@ -110,7 +110,7 @@ def _not_followed(target: Target, following: Target, approved: str, env: Env) ->
     return ""
 
 
-def address_check(target: Target, plan: Plan, env: Env) -> Callable[[list[str]], None]:
+def address_check(target: WebTarget, plan: Plan, env: Env) -> Callable[[list[str]], None]:
     """Return a function that raises `OpRefused` if the rules forbid an address that a target resolves to."""
 
     def check(addresses: list[str]) -> None:
@@ -131,11 +131,11 @@ def address_check(target: Target, plan: Plan, env: Env) -> Callable[[list[str]],
     return check
 
 
-def _private(target: Target, reason: str) -> str:
+def _private(target: WebTarget, reason: str) -> str:
     return f"`{target.name}` has a private or loopback address: {reason}"
 
 
-async def _result(call: Call, target: Target, response: Response, most: int, seconds: float) -> Result:
+async def _result(call: Call, target: WebTarget, response: Response, most: int, seconds: float) -> Result:
     content_type = response.headers.get("content-type", "")[:200]
     fields: dict[str, Any] = {"url": target.url, "status_code": response.status, "content_type": content_type}
     try:
@@ -177,8 +177,8 @@ async def to_page(content: bytes, content_type: str, url: str, *, most: int, sec
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _HTML or (not kind and content[:200].lstrip()[:1] == b"<"):
-        if problem():
-            raise OpFailed(MISSING_EXTRA)
+        if missing_package():
+            raise OpFailed(WEB_EXTRA_MISSING)
         html = await asyncio.to_thread(decode_page, content, content_type)
         return await WORKERS.to_markdown(html, url, most=most, seconds=seconds)
     if kind and not _TEXTUAL.fullmatch(kind):
