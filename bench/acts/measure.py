@@ -13,9 +13,12 @@ from bench.acts.project import make_project, tools_of
 from bench.acts.tasks import Act, Item, Task, has_right_arguments, has_right_fields, performs, some_value
 from bench.scoring import first_answers
 from reyn import SyncRuntime
+from reyn.config import ModelSettings
 from reyn.errors import ChatStopped
 from reyn.journal import Event, digest
+from reyn.journal.kinds import AnswerForm, Usage
 from reyn.models import Model, ModelAnswer, ModelRequest
+from reyn.models.local import LocalModel
 
 SETTINGS: dict[str, Any] = {"strict": True}
 SCRIPTED = "scripted"
@@ -94,14 +97,28 @@ class _Right:
         return ModelAnswer(json.dumps(answer))
 
 
+class ActsOnly(LocalModel):
+    """A local model that acts as it would, and decides without generating an answer, which takes most of the time."""
+
+    answer_form: AnswerForm = "short"
+
+    def _decide(self, request: ModelRequest, *_: Any) -> ModelAnswer:
+        candidate = request.candidates[0]
+        assert isinstance(candidate.artifact_schema, dict)
+        data = dict.fromkeys(candidate.artifact_schema["properties"], "text")
+        answer = {"reason": "", "choice": candidate.label, "confidence": 1, "data": data}
+        return ModelAnswer(json.dumps(answer), Usage())
+
+
 class Bench:
     """A project in which items are run. Scores are stored, so that an interrupted benchmark can be continued."""
 
-    def __init__(self, root: Path, model: str, tasks: list[Task]) -> None:
+    def __init__(self, root: Path, model: str, tasks: list[Task], *, acts_only: bool = False) -> None:
         root.mkdir(parents=True, exist_ok=True)
         make_project(root, tasks)
         self._root = root
         self._model = model
+        self._acts_only = acts_only
         self._tasks = {task.name: task for task in tasks}
         self._tools = tools_of(tasks)
         self._user = _User()
@@ -113,7 +130,11 @@ class Bench:
 
     def scores(self, items: list[Item]) -> Iterator[tuple[Item, RunScore]]:
         """Run the items that have no score yet. Items of one task follow each other, so that the prompt cache hits."""
-        with self._open(None if self._model == SCRIPTED else self._model) as rt:
+        named: Model | str | None = None if self._model == SCRIPTED else self._model
+        if self._acts_only:
+            source = self._model.partition(":")[2]
+            named = ActsOnly.locate(self._model, source, ModelSettings(self._model), self._root)
+        with self._open(named) as rt:
             for item in items:
                 key = self._key(rt, item)
                 if key not in self._stored:
@@ -129,7 +150,7 @@ class Bench:
         """Identify an item, the model, and the first prompt, which changes with the skill and the wording."""
         task = self._tasks[item.task]
         prompt: Any = task.definition if task.is_agent else rt.project.first_frame(item.task, item.input).messages
-        return digest(json.dumps([self._model, item, prompt], default=str).encode())[:16]
+        return digest(json.dumps([self._model, self._acts_only, item, prompt], default=str).encode())[:16]
 
     def _run(self, rt: SyncRuntime, item: Item) -> RunScore:
         task = self._tasks[item.task]
