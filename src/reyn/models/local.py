@@ -169,7 +169,7 @@ class LocalModel:
                 topics += [(step.topic, text) for text in (step.text, *step.texts, *step.replies)]
                 prompts += [step.examples(range(len(step.acts))), step.options(done)]
             prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
-            most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REASON_TOKENS
+            most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REPLY
         prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
         most += MAX_LABEL_TOKENS + len(topics)
         return Usage(sum(min(_bound(one), window) for one in prompts), most)
@@ -267,11 +267,12 @@ class LocalModel:
         prompt = choice_prompt(request) if self._has_two_steps(engine) else None
         choice = engine.choose(prompt, self._labels(request, engine), cancelled) if prompt else None
         label = choice.label if choice else ""
-        if len(request.candidates) == 1 and self._has_two_steps(engine) and not self._can_abort(engine):
+        field = reply_field(request.candidates) if request.turn and request.turn.is_conversation else None
+        is_decided = self._has_two_steps(engine) and not self._can_abort(engine)
+        if len(request.candidates) == 1 and (field or is_decided):
             label = request.candidates[0].label
         if not label:
             return self._answer(request, engine, cancelled, on_delta)
-        field = reply_field(request.candidates) if request.turn and request.turn.is_conversation else None
         if field:
             answer = self._reply(request, field, label, engine, cancelled)
         else:
@@ -363,7 +364,6 @@ class LocalModel:
 
 REASON_LENGTH = 300
 """Maximum length of a reason. One that reaches it is cut off, so that only its whole sentences are recorded."""
-_REASON_TOKENS = 400
 _MAX_ARGUMENT = 600
 """Maximum length of a text in the arguments of a small model, which fills the rest with line breaks."""
 _REPLY = 400

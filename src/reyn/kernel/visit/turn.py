@@ -216,7 +216,8 @@ class TurnContext:
         if not self.is_conversation:
             frame = replace(self._turn_frame(None), results=0, results_digest=None, done=())
             said = turn_message(frame, "", has_choices=False)
-        system_text = spec.reply_text + message_text(kinds.FrameMessage("system", rest), content)
+        static = spec.decision_text(is_conversation=self.is_conversation)
+        system_text = static + message_text(kinds.FrameMessage("system", rest), content)
         done = tuple(PerformedAct(args, content(name).decode(), ok) for args, name, ok in self._log.performed)
         return Turn(message_text(said, content), system_text, best_acts(spec.acts, best), done, self.is_conversation)
 
@@ -404,7 +405,6 @@ async def execute_single_llm_phase(
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
-    # A prompt that was truncated is sent as it is.
     has_values = spec.stays_open or (spec.has_acts and (prompt is None or not prompt.blobs))
     turn = partial(context.as_values, spec, frame.messages[0]) if has_values and spec.form == "short" else None
     needs = context.needs_images
