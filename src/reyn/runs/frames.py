@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.kernel.visit.turn_spec import TurnSpec
-    from reyn.runs.reader import Turn
+    from reyn.runs.reader import RecordedTurn
     from reyn.skills import Skill
 
 TOOLS = "tools"
@@ -57,7 +57,7 @@ class RecordedPrompt:
         content: Returns content by its hash.
     """
 
-    def __init__(self, turn: Turn, content: ReadBlob) -> None:
+    def __init__(self, turn: RecordedTurn, content: ReadBlob) -> None:
         self._turn = turn
         self._content = content
         self._results = list(turn.results)

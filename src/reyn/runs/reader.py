@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OUTCOMES = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided, kinds.ValidationError)
 
 
-class Turn(NamedTuple):
+class RecordedTurn(NamedTuple):
     """A prompt of a visit, and the model's answer.
 
     Attributes:
@@ -57,7 +57,7 @@ class ReadEvent(NamedTuple):
     body: Body
     before: RunState
     after: RunState
-    turn: Turn | None
+    turn: RecordedTurn | None
 
     @property
     def follows_turn(self) -> bool:
@@ -72,7 +72,7 @@ def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
         ChainBroken: An event is missing.
     """
     start = after = EMPTY
-    turn: Turn | None = None
+    turn: RecordedTurn | None = None
     handoff: kinds.ContextBudgetApplied | None = None
     results, truncated = dict[str, str](), dict[str, str]()
     ordered = 0
@@ -90,7 +90,7 @@ def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
                 results = _in_call_order(results, ordered)
                 ordered = len(results)
                 truncated |= {one.part: one.content for one in (body.budget.truncated if body.budget else ())}
-                turn = Turn(seq, body, start, before, tuple(results.values()), handoff, truncated)
+                turn = RecordedTurn(seq, body, start, before, tuple(results.values()), handoff, truncated)
             case kinds.LlmRequested() if turn is not None and turn.answer is None:
                 turn = turn._replace(request=body)
             case kinds.LlmResponded() if turn is not None and turn.answer is None:
@@ -116,13 +116,13 @@ def _in_call_order(results: dict[str, str], ordered: int) -> dict[str, str]:
     return {call: results[call] for call in calls}
 
 
-def turn_at(run_id: str, events: Iterable[Event], seq: int | None) -> Turn:
+def turn_at(run_id: str, events: Iterable[Event], seq: int | None) -> RecordedTurn:
     """Return the turn of an event, or the last one before it; by default the last turn of the run.
 
     Raises:
         RunNotFound: The run has no event `seq`, or no turn at or before it.
     """
-    found: Turn | None = None
+    found: RecordedTurn | None = None
     last = 0
     for read in read_run(events):
         last = read.event.seq
