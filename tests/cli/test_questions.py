@@ -90,7 +90,7 @@ def test_answer_resumes_the_run(asks: Path, reyn):
     output = reyn("answer", "r", "1.1.1", "plain")
     assert output.code == 0
     assert output.out.startswith("run r · resumed at work\n    reply: plain\n")
-    assert "ask_user" not in output.out
+    assert "ask_user ·" not in output.out, "the question and the reply have their own lines"
     assert "finished" in output.out
     timeline = reyn("show", "r").out
     assert "asks: Which tone?" in timeline

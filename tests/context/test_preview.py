@@ -106,7 +106,9 @@ def test_frame_json_has_the_documented_keys_and_agrees_with_the_text(tmp_path: P
     assert ("Turns with ops left" in user) == has_turns
     assert not has_turns or f"Turns with ops left: {value['remaining_act_turns']}." in user
     assert value["execution"] == {"path": ("write",), "current_visit": 1, "total_steps": 1}
-    assert bool(value["available_control_ops"]) == ("If something has to be looked up, changed or stored first:" in system)
+    assert bool(value["available_control_ops"]) == (
+        "If something has to be looked up, changed or stored first:" in system
+    )
     assert all(set(op) == {"kind", "description", "example"} for op in value["available_control_ops"])
 
 

@@ -11,7 +11,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.errors import ForkImpossible
 from reyn.journal import MemoryJournal
-from reyn.models.two_step import act_contract, choice_prompt
+from reyn.models.acting import act_contract, act_prompt
 from reyn.testing import ScriptedModel
 from tests.kernel.support import Project
 from tests.kernel.test_native_tools import NativeModel, calls
@@ -79,8 +79,8 @@ def test_no_exit_is_a_candidate_before_the_work_is_done(tmp_path: Path):
     assert offered(project, 2)[0] >= {"file.write", "file.read", "ask_user"}
     assert not project.model.requests[0].candidates
     assert "Choices" not in project.model.system_message(0)
-    assert "Left to do before anything else: `file.write`." in project.model.turn_message(0)
-    assert "Done: `file.write`." in project.model.turn_message(2)
+    assert "Left to do before anything else: file write." in project.model.turn_message(0)
+    assert "Done: file write." in project.model.turn_message(2)
     assert project.is_sound()
 
 
@@ -119,10 +119,7 @@ def test_only_what_is_left_is_offered(tmp_path: Path):
         {"ask_user", "file.write"},
         {"file.write"},
     ]
-    assert (
-        "Done: `file.read`, `ask_user`.\nLeft to do before anything else: `file.write`."
-        in project.model.turn_message(3)
-    )
+    assert "Done: file read, ask_user.\nLeft to do before anything else: file write." in project.model.turn_message(3)
     assert project.is_sound()
 
 
@@ -138,7 +135,7 @@ def test_one_of_several_is_enough(tmp_path: Path, first: str):
             result = rt.resume("k")
     assert result.ok
     assert offered(project, 0)[0] == {"ask_user", "file.write"}
-    assert "Done: `ask_user` or `file.write`." in project.model.turn_message(1)
+    assert "Done: ask_user or file write." in project.model.turn_message(1)
 
 
 def test_an_op_of_a_step_is_no_work_of_the_model(tmp_path: Path):
@@ -176,17 +173,51 @@ def test_after_a_rollback_the_work_is_done_again(tmp_path: Path):
 # -- why a visit cannot do its work ---------------------------------------------------------------------
 
 
-def test_a_denied_op_fails_the_visit(tmp_path: Path):
-    result = letters(tmp_path).run("post", [act(SAVE | {"path": "reyn.yaml"})])
+DENIED = "permissions: {file.write: [{deny: output/}]}\n"
+
+
+def test_an_op_that_the_operator_denies_fails_the_visit(tmp_path: Path):
+    project = letters(tmp_path)
+    (tmp_path / "reyn.yaml").write_text(DENIED)
+    result = project.run("post", [act(SAVE)])
     assert (result.status, result.code) == ("failed", "RYN205")
-    assert "must do `file.write`, which was denied" in result.reason
-    assert "allowed_ops" not in result.hint
+    assert "must do file write, which was denied: the operator denies" in result.reason
+
+
+def test_an_op_that_a_person_rejects_fails_the_visit(tmp_path: Path):
+    project = letters(tmp_path)
+    (tmp_path / "reyn.yaml").write_text(DENIED.replace("deny", "ask"))
+    with project.open([act(SAVE)]) as rt:
+        asked = rt.run("post", {"text": "in"}, run_id="k").question
+        assert asked is not None
+        rt.answer("k", asked.id, {"decision": "reject", "remark": "not today"})
+        result = rt.resume("k")
+    assert result.code == "RYN205"
+    assert "not approved: not today" in result.reason
+
+
+def test_an_op_without_a_grant_fails_the_visit(tmp_path: Path):
+    keys = {"phase_keys": {"a": "must: [shell]\n"}, "skill_keys": "permissions: {shell: true}\n"}
+    write_skill(tmp_path, "net", {"a": ["end"]}, ops={"a": "shell"}, **keys)
+    result = Project(tmp_path).run("net", [act({"kind": "shell", "cmd": "true"})])
+    assert (result.status, result.code) == ("failed", "RYN205")
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_a_path_outside_of_the_zones_can_be_corrected_like_a_rejected_answer(tmp_path: Path, retries: int):
+    wrong = act(SAVE | {"path": "reyn.yaml"})
+    project = letters(tmp_path)
+    assert project.run("post", [wrong] * retries + [act(SAVE), sent()], max_phase_retries=retries).ok
+    result = project.run("post", [wrong] * (retries + 1), max_phase_retries=retries, run_id="other")
+    assert (result.status, result.code) == ("failed", "RYN205")
+    assert "must do file write, which was denied" in result.reason
 
 
 def test_a_denied_op_of_several_leaves_the_others(tmp_path: Path):
     project = letters(tmp_path, "must: {any: [file.write, file.read]}\n", skill_keys="")
     decision = finish(type="sent") | {"artifact": {"type": "sent", "data": {"text": "t", "path": "p"}}}
-    assert project.run("post", [act(SAVE | {"path": "reyn.yaml"}), act(LOOK), decision]).ok
+    (tmp_path / "reyn.yaml").write_text(DENIED)
+    assert project.run("post", [act(SAVE), act(LOOK), decision]).ok
 
 
 def test_used_up_turns_fail_the_visit(tmp_path: Path):
@@ -201,7 +232,7 @@ def test_used_up_turns_fail_the_visit(tmp_path: Path):
 def test_a_model_that_keeps_deciding_fails_the_visit(tmp_path: Path):
     result = letters(tmp_path).run("post", [sent()] * 3, max_phase_retries=2)
     assert (result.status, result.code) == ("failed", "RYN205")
-    assert "`file.write` has to be done first" in result.reason
+    assert "file write has to be done first" in result.reason
 
 
 def test_answers_that_are_no_json_fail_as_before(tmp_path: Path):
@@ -256,7 +287,7 @@ def test_every_form_asks_for_the_work_first(tmp_path: Path, make: Any, answers: 
     assert not first.candidates
     assert [tool.name for tool in first.tools] == (["file_write"] if make is NativeModel else [])
     assert "path" not in str(last.candidates[0].artifact_schema)
-    assert any("Done: `file.write`." in message.text for message in last.messages)
+    assert any("Done: file write." in message.text for message in last.messages)
 
 
 def test_a_small_model_fills_in_arguments_only(tmp_path: Path):
@@ -265,8 +296,11 @@ def test_a_small_model_fills_in_arguments_only(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), trust=True) as rt:
         assert rt.run("post", {"text": "in"}).ok
     request = model.requests[0]
-    assert choice_prompt(request) is None
-    [branch] = act_contract(request)["anyOf"]
+    prompt = act_prompt(request)
+    assert prompt is not None
+    assert not prompt.replies, "it cannot decide instead"
+    [only] = prompt.acts
+    [branch] = act_contract(request, only)["anyOf"]
     ops = branch["properties"]["ops"]
     assert (ops["minItems"], ops["maxItems"]) == (1, 1)
     [call] = ops["items"]["anyOf"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.cli.output import duration, limit_text, short
-from reyn.cli.visit_ends import ActingPhases, VisitOps, end_of_visit
+from reyn.cli.recorded_run import ActingPhases, RecordedRun, end_of_visit
 from reyn.cli.writer import Styled, styled
 from reyn.config.budgets import amount_text, money_text
 from reyn.errors import JournalError
@@ -63,40 +63,6 @@ class _Line(NamedTuple):
     data: Mapping[str, Any] = MappingProxyType({})
 
 
-class _Run:
-    """The state of a run that the lines of later events depend on."""
-
-    def __init__(self, depth: int = 0) -> None:
-        self.depth = depth
-        self.phase = ""
-        self.visit = self.called_at = 0
-        self.ops: dict[str, str] = {}
-        """The name of each op that was started; empty for one whose request is a question."""
-        self.sub_runs: dict[str, str] = {}
-        self.message_wait = ""
-        """The open wait for the next message of a conversation."""
-        self.price: kinds.Price | None = None
-        """The price of the call in progress."""
-        self.call_cost: int | None = None
-        self.visit_cost = kinds.Charge()
-        self.skill_hash = ""
-        self.visit_ops = VisitOps()
-
-    def take(self, body: Body) -> None:
-        """Take an event of the run."""
-        match body:
-            case kinds.RunStarted() | kinds.RunForked() | kinds.RunResumed():
-                self.skill_hash = body.skill_hash or self.skill_hash
-            case kinds.PhaseStarted(phase=phase, visit=visit):
-                self.phase, self.visit, self.ops, self.visit_cost = phase, visit, {}, kinds.Charge()
-                self.visit_ops = VisitOps()
-        self.visit_ops.add(body)
-
-    @property
-    def where(self) -> str:
-        return f"{self.phase} · visit {self.visit}" if self.visit else self.phase
-
-
 class Timeline:
     """Turns the events of a run and its sub-runs into entries.
 
@@ -116,7 +82,7 @@ class Timeline:
         self._content = content
         self._recorded = recorded
         self._phases = ActingPhases(content)
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, RecordedRun] = {}
         self.activity = ""
         self.tokens = 0
         self.unreported = 0
@@ -134,18 +100,18 @@ class Timeline:
             event.run_id, event.seq, event.ts, level, line.type, short(line.text), dict(line.data), run.depth
         )
 
-    def _run_of(self, event: Event, body: Body) -> _Run:
+    def _run_of(self, event: Event, body: Body) -> RecordedRun:
         known = self._runs.get(event.run_id)
         if known is not None:
             return known
         match body:
             case kinds.RunForked(point=point):
-                run = self._runs.get(point.run) or _Run()
+                run = self._runs.get(point.run) or RecordedRun()
             case kinds.RunStarted(parent=kinds.ParentRef(run=above)) if above in self._runs:
-                run = _Run(self._runs[above].depth + 1)
+                run = RecordedRun(self._runs[above].depth + 1)
             case _:
                 above = max((name for name in self._runs if event.run_id.startswith(f"{name}.")), key=len, default="")
-                run = _Run(self._runs[above].depth + 1 if above else 0)
+                run = RecordedRun(self._runs[above].depth + 1 if above else 0)
         if not isinstance(body, kinds.RunStarted):
             for earlier in takewhile(lambda one: one.seq < event.seq, self._recorded(event.run_id)):
                 run.take(decode(earlier))
@@ -154,7 +120,7 @@ class Timeline:
 
     # -- runs ---------------------------------------------------------------------------
 
-    def _run_line(self, body: Body, event: Event, run: _Run) -> _Line | None:
+    def _run_line(self, body: Body, event: Event, run: RecordedRun) -> _Line | None:
         match body:
             case kinds.RunStarted():
                 self.activity = "starting"
@@ -187,7 +153,7 @@ class Timeline:
                 return _Line(1, "undone", *_restored("undone", body))
         return _end_line(body) or self._question_line(body, run)
 
-    def _question_line(self, body: Body, run: _Run) -> _Line | None:
+    def _question_line(self, body: Body, run: RecordedRun) -> _Line | None:
         match body:
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for a reply"
@@ -214,7 +180,7 @@ class Timeline:
 
     # -- visits ------------------------------------------------------------------------------------
 
-    def _visit_line(self, body: Body, run: _Run, ts: int) -> _Line | None:
+    def _visit_line(self, body: Body, run: RecordedRun, ts: int) -> _Line | None:
         match body:
             case kinds.PhaseStarted(phase=phase, visit=visit):
                 self.activity = run.where
@@ -258,7 +224,7 @@ class Timeline:
                 )
         return _answer_line(body)
 
-    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: _Run) -> _Line:
+    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: RecordedRun) -> _Line:
         used = usage.total if usage else 0
         self.tokens += used
         self.unreported += usage is None
@@ -273,7 +239,7 @@ class Timeline:
 
     # -- ops ------------------------------------------------------------------------------------------
 
-    def _op_line(self, body: Body, run: _Run) -> _Line | None:
+    def _op_line(self, body: Body, run: RecordedRun) -> _Line | None:
         match body:
             case kinds.OpStarted(call=call, request=kinds.AskRequest()):
                 run.ops[call] = ""  # the question has its own line
@@ -363,7 +329,7 @@ def _turn(call: str) -> int:
     return int(turn) if turn.isdecimal() and len(turn) < 10 else 0
 
 
-def _charge_line(settled: kinds.BudgetSettled, run: _Run) -> _Line | None:
+def _charge_line(settled: kinds.BudgetSettled, run: RecordedRun) -> _Line | None:
     """Count what a call was charged; return a line if it was charged in full without an answer or a usage."""
     run.call_cost = settled.cost
     currency = run.price.currency if run.price is not None else ""

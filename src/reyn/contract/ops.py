@@ -28,7 +28,7 @@ class Duty(NamedTuple):
     """Work that a visit must do: it is done once one of several forms of ops has succeeded.
 
     Attributes:
-        name: The entry of `must`, as messages name it.
+        name: The entry of `must` in words. A name with a dot looks like a file, and small models copy it.
         forms: The names of the forms that the phase offers.
     """
 
@@ -39,9 +39,10 @@ class Duty(NamedTuple):
 def duties_of(must: Iterable[Sequence[str]], vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tuple[Duty, ...]:
     """Return the work that `must` of a phase asks for, given the ops that the phase offers."""
     known = {form_name(spec.kind, form.op) for spec in offered for form in spec.forms}
+    kinds = vocabulary.op_kinds
     return tuple(
         Duty(
-            " or ".join(f"`{name}`" for name in group),
+            " or ".join(" ".join(name.rsplit(".", 1)) if name not in kinds else name for name in group),
             frozenset(form for name in group for form in vocabulary.forms_of(name) if form in known),
         )
         for group in must

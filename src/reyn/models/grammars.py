@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from reyn.models.local_engine import engine_error
+from reyn.errors import ModelBroken, ModelError, SchemaRejected
 
 _LLGUIDANCE = "%llguidance"
 _SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -37,6 +37,13 @@ def answer_grammar(schema: dict[str, Any]) -> str:
     if not grammar.startswith(_LLGUIDANCE):
         return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
     return f"{_LLGUIDANCE} {{}}\nstart: %json {json.dumps(schema | {'x-guidance': _SEPARATORS})}\n"
+
+
+def engine_error(message: str) -> ModelError:
+    """Classify an error of llama.cpp: a schema that it cannot convert to a grammar is known only by the message."""
+    if "schema" in message.lower() or "grammar" in message.lower():
+        return SchemaRejected(message, hint="Simplify the artifact's schema, or set the model's `mode` to `free`.")
+    return ModelBroken(message, hint="Check the model file and its settings, then try again.")
 
 
 def begin_answer(schema: dict[str, Any], grammar: str) -> BegunAnswer | None:

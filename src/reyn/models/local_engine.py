@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
+from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.acting import ActChoice, best_act, likely_acts
+from reyn.models.grammars import engine_error
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
 from reyn.models.two_step import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from reyn.errors import ModelError
     from reyn.models.acting import ActPrompt
     from reyn.models.grammars import BegunAnswer
     from reyn.models.protocol import OutputMode
@@ -393,10 +393,3 @@ TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?
 def without_control_tokens(text: str) -> str:
     """Break up the tokens of chat templates in a text, which llama.cpp would take for the end of the message."""
     return TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
-
-
-def engine_error(message: str) -> ModelError:
-    """Classify an error of llama.cpp: a schema that it cannot convert to a grammar is known only by the message."""
-    if "schema" in message.lower() or "grammar" in message.lower():
-        return SchemaRejected(message, hint="Simplify the artifact's schema, or set the model's `mode` to `free`.")
-    return ModelBroken(message, hint="Check the model file and its settings, then try again.")

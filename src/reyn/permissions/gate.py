@@ -93,6 +93,10 @@ def _owner(location: Location, access: AccessMode, *, is_folded: bool = False) -
 
 
 OUT_OF_REACH = "the state directory is out of reach"
+DEFAULT_RULE = "default: "
+"""Begins the name of a rule that no operator wrote."""
+ASK_RULE = f"{DEFAULT_RULE}ask for "
+"""Begins the name of such a rule by which a person decides."""
 OUTSIDE = "default: no files outside the project"
 NO_SHELL, NO_UNSAFE = "default: shell is off", "default: no unsafe python"
 SWITCHES = {NO_SHELL: "--allow-shell", NO_UNSAFE: "--allow-unsafe-python"}
@@ -230,7 +234,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             if isinstance(target, AnyTarget):
                 advice = self._to_grant(key, target, name)
                 reason = f"`{name}` reaches every host, also private ones; to allow it, the operator must {advice}"
-            return NeedsApproval(f"default: ask for {key} {name}", reason)
+            return NeedsApproval(f"{ASK_RULE}{key} {name}", reason)
         return self._granted(rule, key, target, _nameable(name), name)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
@@ -300,9 +304,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             and any(must_spell(part, 1, "write") for part in location.parts[3:])
         ):
             # A rule that allows skills does not name the programs in them.
-            return NeedsApproval(
-                f"default: ask for {SKILL_WRITE} {owner[1]}", f"`{location.parts[-1]}` can be executed"
-            )
+            return NeedsApproval(f"{ASK_RULE}{SKILL_WRITE} {owner[1]}", f"`{location.parts[-1]}` can be executed")
         return verdict
 
     def _granted(self, rule: Rule | None, key: str, target: Target, pattern: str, name: str = "") -> Verdict:

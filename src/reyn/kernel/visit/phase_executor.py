@@ -128,9 +128,8 @@ class VisitProgress:
     @property
     def failure_code(self) -> str:
         """The code of a visit whose retries are used up: that of missing work if the model kept deciding without it."""
-        if self.work is None or not self.work.left or self.rejection is None or self.rejection.rule != "candidate":
-            return AnswersRejected.code
-        return WorkNotDone.code
+        is_about_exit = self.rejection is not None and self.rejection.rule == "candidate"
+        return (WorkNotDone if is_about_exit and self.work and self.work.left else AnswersRejected).code
 
     def failure_reason(self) -> str:
         """Return why the visit has no decision."""
@@ -195,9 +194,7 @@ async def _take_turns(progress: VisitProgress) -> None:
             progress.correct(answer, "$", verdict.message)
             progress.retries = 0
         elif await _act(progress, answer, verdict) and isinstance(verdict, Accepted):
-            if progress.phase.sources and verdict.ops:
-                verdict = _filled(progress, verdict)
-            return _commit(progress, verdict)
+            return _commit(progress, _filled(progress, verdict) if progress.phase.sources and verdict.ops else verdict)
     raise VisitFault(progress.failure_code, progress.failure_reason())
 
 
@@ -206,6 +203,8 @@ async def _check_limits(progress: VisitProgress) -> None:
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
     if failure is None and phase.skips_limit_checks and not state.raised and progress.work is None:
         return
+    if progress.work is not None and (fault := progress.work.fault()):
+        raise VisitFault(WorkNotDone.code, fault)
     if failure is not None and phase.stays_open:
         is_stuck = repeated_failure(state, phase.settings, failure.name, failure.times) is not None
         progress.must_reply = progress.must_reply or is_stuck

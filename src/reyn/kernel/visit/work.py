@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.context.render import work_note
+from reyn.permissions.gate import ASK_RULE, DEFAULT_RULE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,14 @@ class _Deed(NamedTuple):
     result: str
 
 
+class _Denial(NamedTuple):
+    """The last denial of a form: its result, how often the form was denied, and whether other arguments can help."""
+
+    result: dict[str, Any]
+    times: int
+    is_correctable: bool
+
+
 class Work:
     """What the ops of one visit have done so far.
 
@@ -39,7 +48,7 @@ class Work:
         self._phase = phase
         self._content = content
         self._done: dict[str, _Deed] = {}
-        self._denied: dict[str, str] = {}
+        self._denied: dict[str, _Denial] = {}
         self.left: tuple[Duty, ...] = phase.duties
 
     def add(self, args: dict[str, Any], status: OpStatus, result: str) -> None:
@@ -49,7 +58,16 @@ class Work:
             self._done[name] = _Deed(args, result)
             self.left = tuple(duty for duty in self.left if name not in duty.forms)
         elif status == "denied":
-            self._denied[name] = result
+            self._deny(name, args["kind"], msgspec.json.decode(self._content(result)))
+
+    def _deny(self, name: str, kind: str, result: dict[str, Any]) -> None:
+        """Add a denial. By default, an op that needs no permission is allowed with other arguments."""
+        spec = self._phase.vocabulary.op(kind)
+        rule = str(result.get("rule", ""))
+        is_default = rule.startswith(DEFAULT_RULE) and not rule.startswith(ASK_RULE)
+        is_correctable = is_default and spec is not None and spec.permission is None
+        before = self._denied.get(name)
+        self._denied[name] = _Denial(result, before.times + 1 if before is not None else 1, is_correctable)
 
     @property
     def note(self) -> str:
@@ -57,21 +75,28 @@ class Work:
         done = (duty.name for duty in self._phase.duties if duty not in self.left)
         return work_note(done, (duty.name for duty in self.left))
 
-    def fault(self, turns_left: int) -> str:
-        """Return why the visit cannot do what is left; empty if it can."""
+    def fault(self, turns_left: int | None = None) -> str:
+        """Return why the visit cannot do what is left; empty if it can. Without `turns_left`, by denials alone."""
+        final = {
+            name
+            for name, denial in self._denied.items()
+            if not denial.is_correctable or denial.times > self._phase.max_retries
+        }
+        what = f"phase `{self._phase.name}` must do"
         for duty in self.left:
-            if duty.forms <= self._denied.keys():
-                reasons = "; ".join(self._reason(name) for name in sorted(duty.forms))
-                what = f"was denied: {reasons}" if duty.forms else "is not available in this project"
-                return f"phase `{self._phase.name}` must do {duty.name}, which {what}"
-        if self.left and turns_left <= 0:
+            if duty.forms <= final:
+                why = f"was denied{self._reasons(duty)}" if duty.forms else "is not available in this project"
+                return f"{what} {duty.name}, which {why}"
+        if self.left and turns_left == 0:
             names = " and ".join(duty.name for duty in self.left)
-            return f"phase `{self._phase.name}` must do {names}, but has no act turns left"
+            denied = "".join(map(self._reasons, self.left))
+            return f"{what} {names}, but has no act turns left{f'; the last was denied{denied}' if denied else ''}"
         return ""
 
-    def _reason(self, name: str) -> str:
-        result = msgspec.json.decode(self._content(self._denied[name]))
-        return str(result.get("reason") or result.get("error") or result.get("rule") or "no reason was given")
+    def _reasons(self, duty: Duty) -> str:
+        """Return why the forms of a duty were denied."""
+        denied = [self._denied[name].result for name in sorted(duty.forms) if name in self._denied]
+        return "".join(f": {result.get('error') or result.get('rule')}" for result in denied)
 
     # -- the artifact ---------------------------------------------------------------------------------
 
@@ -83,6 +108,8 @@ class Work:
             schema: The whole schema of its data. An op that fills a required field must have happened.
         """
         required = schema.get("required", ()) if isinstance(schema, dict) else ()
+        if not isinstance(artifact["data"], dict):
+            return artifact, f"phase `{self._phase.name}`: the data of `{artifact['type']}` is not an object"
         data: dict[str, Any] = {**artifact["data"]}
         for field, source in self._phase.sources.items():
             data.pop(field, None)

@@ -1,4 +1,4 @@
-"""The line at the end of a visit in `reyn run` and `reyn show`: the ops that the model used, and the cost."""
+"""The state of a run that the lines of `reyn run` and `reyn show` depend on, and the line at the end of a visit."""
 
 from __future__ import annotations
 
@@ -94,6 +94,42 @@ class VisitOps:
             for one in self.used
         ]
         return f"used {', '.join(parts)}" if parts else "no op used"
+
+
+class RecordedRun:
+    """The state of a run that the lines of later events depend on."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
+        self.phase = ""
+        self.visit = self.called_at = 0
+        self.ops: dict[str, str] = {}
+        """The name of each op that was started; empty for one whose request is a question."""
+        self.sub_runs: dict[str, str] = {}
+        self.message_wait = ""
+        """The open wait for the next message of a conversation."""
+        self.price: kinds.Price | None = None
+        """The price of the call in progress."""
+        self.call_cost: int | None = None
+        self.visit_cost = kinds.Charge()
+        self.skill_hash = ""
+        self.visit_ops = VisitOps()
+
+    def take(self, body: Body) -> None:
+        """Take an event of the run."""
+        match body:
+            case kinds.RunStarted() | kinds.RunForked() | kinds.RunResumed():
+                self.skill_hash = body.skill_hash or self.skill_hash
+            case kinds.PhaseStarted(phase=phase, visit=visit):
+                self.phase, self.visit, self.ops, self.visit_cost = phase, visit, {}, kinds.Charge()
+                self.visit_ops = VisitOps()
+            case kinds.PhaseCompleted(next_phase=str(phase)) | kinds.PhaseRolledBack(to=phase):
+                self.phase, self.visit = phase, 0
+        self.visit_ops.add(body)
+
+    @property
+    def where(self) -> str:
+        return f"{self.phase} · visit {self.visit}" if self.visit else self.phase
 
 
 def end_of_visit(
