@@ -102,7 +102,9 @@ def new_run(run_id: str, copies: Copies, settings: Blob, model: Models, *blobs: 
         blobs: More content that the event refers to.
         fields: Other fields of `RunStarted`. Content is stored, and the field is its hash.
     """
-    content = {name: value for name, value in fields.items() if isinstance(value, Blob)}
+    for name, value in fields.items():
+        if isinstance(value, Blob):
+            fields[name], blobs = value.hash, (*blobs, value)
     event = kinds.RunStarted(
         run_id=run_id,
         skill=copies.skill,
@@ -115,9 +117,9 @@ def new_run(run_id: str, copies: Copies, settings: Blob, model: Models, *blobs: 
         rules=versions.RULES,
         wording=versions.WORDING,
         ops=copies.ops,
-        **fields | {name: blob.hash for name, blob in content.items()},
+        **fields,
     )
-    return NewRun(event, (*copies.blobs, settings, *blobs, *content.values()))
+    return NewRun(event, (*copies.blobs, settings, *blobs))
 
 
 def new_tape(content: Callable[[str], bytes], run: NewRun, *, now: int) -> Tape:
