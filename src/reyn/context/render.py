@@ -178,11 +178,15 @@ def _notes(turn: TurnFrame) -> str:
 
 def act_in_short(args: dict[str, Any]) -> str:
     """Return an op in a few words: its kind, its form, and its first argument."""
-    first = next((value for name, value in args.items() if name not in ("kind", "op")), None)
-    words = [str(args[name]) for name in ("kind", "op") if name in args]
-    if first is not None:
-        text = one_line(first if isinstance(first, str) else json.dumps(first, ensure_ascii=False))
-        words.append(text if len(text) <= _MAX_ARGUMENT else f"{text[:_MAX_ARGUMENT]}…")
+    words = [str(args["kind"])]
+    if "op" in args:
+        words.append(str(args["op"]))
+    for name, value in args.items():
+        if name not in ("kind", "op") and value is not None:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = one_line(text[: 4 * _MAX_ARGUMENT])
+            words.append(text if len(text) <= _MAX_ARGUMENT else f"{text[:_MAX_ARGUMENT]}…")
+            break
     return " ".join(words)
 
 

@@ -366,7 +366,7 @@ class TurnContext:
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
-            tuple(act_in_short(args) for args, _ in log.done),
+            tuple([act_in_short(args) for args, _ in log.done]) if log.done else (),
         )
 
 

@@ -86,7 +86,7 @@ class TurnSpec:
         frame = msgspec.structs.replace(self.frame, available_control_ops=(), act_lines=())
         return self._static_text(frame, is_plain_text=self.contract.reply_field is not None)
 
-    @property
+    @cached_property
     def has_acts(self) -> bool:
         """Whether ops are on offer."""
         return bool(self._ops)
