@@ -216,7 +216,7 @@ async def _counted(activity: Activity, size: int) -> Counter[tuple[str, str]]:
         tempfile.TemporaryDirectory(prefix="reyn-units-", dir=in_memory()) as folder,
         mock.patch("reyn.kernel.world.inbox.time", still),
         mock.patch("reyn.journal.commits.time", still),
-        mock.patch("reyn.documents.folder_times.time", still),
+        mock.patch("reyn.documents.document.time", still),
     ):
         async with activity(Path(folder), size) as work:
             await work()  # everything is loaded and compiled

@@ -76,11 +76,12 @@ def main() -> int:
     parser.add_argument("--task", action="append", help="run only this one")
     parser.add_argument("--limit", type=int, metavar="N", help="maximum number of items per task")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder for the runs and their scores")
+    parser.add_argument("--acts-only", action="store_true", help="a local model generates no answers but acts")
     parser.add_argument("--verbose", action="store_true", help="print the ops of items that went wrong")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     tasks = tasks_of(options.half)
-    bench = Bench(options.project, options.model, tasks)
+    bench = Bench(options.project, options.model, tasks, acts_only=options.acts_only)
     chosen = [task for task in tasks if not options.task or task.name in options.task]
     scores = measure(bench, [item for task in chosen for item in task.items[: options.limit]], verbose=options.verbose)
     figures, costs = shares(scores), means(scores)

@@ -13,9 +13,12 @@ from bench.acts.project import make_project, tools_of
 from bench.acts.tasks import Act, Item, Task, has_right_arguments, has_right_fields, performs, some_value
 from bench.scoring import first_answers
 from reyn import SyncRuntime
+from reyn.config import ModelSettings
 from reyn.errors import ChatStopped
 from reyn.journal import Event, digest
+from reyn.journal.kinds import AnswerForm, Usage
 from reyn.models import Model, ModelAnswer, ModelRequest
+from reyn.models.local import LocalModel
 
 SETTINGS: dict[str, Any] = {"strict": True}
 SCRIPTED = "scripted"
@@ -27,7 +30,7 @@ class RunScore(NamedTuple):
 
     Attributes:
         needs: Number of acts that the item needs.
-        calls: The ops that the run performed, as JSON.
+        calls: The ops that the run performed, or that were denied, as JSON.
         right: Number of the needed acts whose op was performed.
         complete: Number of the needed acts that were performed with the right arguments.
         first_op: Whether the first op is one that the item needs; `None` without an op, or if it needs none.
@@ -94,14 +97,28 @@ class _Right:
         return ModelAnswer(json.dumps(answer))
 
 
+class ActsOnly(LocalModel):
+    """A local model that acts as it would, and decides without generating an answer, which takes most of the time."""
+
+    answer_form: AnswerForm = "short"
+
+    def _decide(self, request: ModelRequest, *_: Any) -> ModelAnswer:
+        candidate = request.candidates[0]
+        assert isinstance(candidate.artifact_schema, dict)
+        data = dict.fromkeys(candidate.artifact_schema["properties"], "text")
+        answer = {"reason": "", "choice": candidate.label, "confidence": 1, "data": data}
+        return ModelAnswer(json.dumps(answer), Usage())
+
+
 class Bench:
     """A project in which items are run. Scores are stored, so that an interrupted benchmark can be continued."""
 
-    def __init__(self, root: Path, model: str, tasks: list[Task]) -> None:
+    def __init__(self, root: Path, model: str, tasks: list[Task], *, acts_only: bool = False) -> None:
         root.mkdir(parents=True, exist_ok=True)
         make_project(root, tasks)
         self._root = root
         self._model = model
+        self._acts_only = acts_only
         self._tasks = {task.name: task for task in tasks}
         self._tools = tools_of(tasks)
         self._user = _User()
@@ -113,7 +130,11 @@ class Bench:
 
     def scores(self, items: list[Item]) -> Iterator[tuple[Item, RunScore]]:
         """Run the items that have no score yet. Items of one task follow each other, so that the prompt cache hits."""
-        with self._open(None if self._model == SCRIPTED else self._model) as rt:
+        named: Model | str | None = None if self._model == SCRIPTED else self._model
+        if self._acts_only:
+            source = self._model.partition(":")[2]
+            named = ActsOnly.locate(self._model, source, ModelSettings(self._model), self._root)
+        with self._open(named) as rt:
             for item in items:
                 key = self._key(rt, item)
                 if key not in self._stored:
@@ -129,7 +150,7 @@ class Bench:
         """Identify an item, the model, and the first prompt, which changes with the skill and the wording."""
         task = self._tasks[item.task]
         prompt: Any = task.definition if task.is_agent else rt.project.first_frame(item.task, item.input).messages
-        return digest(json.dumps([self._model, item, prompt], default=str).encode())[:16]
+        return digest(json.dumps([self._model, self._acts_only, item, prompt], default=str).encode())[:16]
 
     def _run(self, rt: SyncRuntime, item: Item) -> RunScore:
         task = self._tasks[item.task]
@@ -151,7 +172,7 @@ def run_score(rt: SyncRuntime, task: Task, item: Item) -> RunScore:
         run_id = rt.run(task.name, item.input).run_id
     cpu, wall = time.process_time() - cpu, time.monotonic() - wall
     events = [event for event in rt.runs.events(run_id) if event.run_id == run_id]
-    calls = [json.loads(rt.runs.content(args)) for args in _performed(events)]
+    calls = _calls(rt, events)
     chosen, data = _decision(rt, events)
     expected = "converse" if task.is_agent else item.exit
     first = calls[0] if calls and item.acts else None
@@ -182,16 +203,22 @@ def run_score(rt: SyncRuntime, task: Task, item: Item) -> RunScore:
     )
 
 
-def _performed(events: list[Event]) -> list[str]:
-    """Return the hashes of the arguments of all ops that were started."""
-    return [event.data["args"] for event in events if event.kind.endswith("_started") and "args" in event.data]
+def _calls(rt: SyncRuntime, events: list[Event]) -> list[dict[str, Any]]:
+    """Return the arguments of all ops that were started; of one that was denied, its kind and form."""
+    calls: list[dict[str, Any]] = []
+    for event in events:
+        if event.kind.endswith("_started") and "args" in event.data:
+            calls.append(json.loads(rt.runs.content(event.data["args"])))
+        elif event.kind == "permission_denied":
+            calls.append({"kind": event.data["op_kind"], "op": event.data["op"], "denied": event.data["call"]})
+    return calls
 
 
 def _is_faulty(event: Event) -> bool:
     """Return whether an event rejects the arguments of an op."""
-    if event.kind == "child_started":
-        return bool(event.data.get("problem"))
-    return event.kind == "validation_error" and event.data["rule"] == "ops"
+    if event.kind == "child_ended":
+        return bool(event.data.get("state") == "rejected")
+    return event.kind == "validation_error" and event.data["class"] == "ops"
 
 
 def _decision(rt: SyncRuntime, events: list[Event]) -> tuple[str, Any]:

@@ -177,13 +177,14 @@ def _turn(rt: SyncRuntime, item: Item) -> Score:
         run_id = chat.run_id
     cpu = time.process_time() - cpu
     events = [event for event in rt.runs.events(run_id) if event.run_id == run_id]
-    runs = [event.data for event in events if event.kind == "child_started"]
-    skill = runs[0]["skill"] if runs else None
+    calls = [rt.runs.content(event.data["args"]) for event in events if event.kind == "run_skill_started"]
+    skill = json.loads(calls[0])["skill"] if calls else None
+    refused = [event for event in events if event.kind == "child_ended" and event.data.get("state") == "rejected"]
     usage = [event.data.get("usage") or {} for event in events if event.kind == "llm_responded"]
     return Score(
         skill,
         skill == item.skill,
-        not runs[0].get("problem") if runs else None,
+        not refused if calls else None,
         has_replied,
         rt.runs.find(run_id).status in _OPEN,
         sum(event.kind == "validation_error" for event in events),

@@ -1,4 +1,4 @@
-"""Files of the user's own configuration folder: secrets, trusted projects.
+"""Files of the user's own: the project around the current folder; secrets and trusted projects in the configuration.
 
 A file is opened relative to the descriptor of its folder, without following links, and is rejected if other users have
 access to it. Updates are atomic and happen under a lock.
@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reyn.errors import ProjectNotFound
 from reyn.folders import FILE, FOLDER, OpenFolder, open_beneath, replace_in
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _ACCESSIBLE_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LOCK_TIMEOUT_SECONDS = 10.0
 """Generous: another process holds the lock for milliseconds."""
 MAX_FILE_BYTES = 4_000_000
+CONFIG = "reyn.yaml"
+"""The file that makes a folder a project."""
 
 
 def user_folder(environ: Mapping[str, str], home: Path | None = None, *, is_cache: bool = False) -> Path:
@@ -47,6 +50,27 @@ def user_folder(environ: Mapping[str, str], home: Path | None = None, *, is_cach
     if not home.is_absolute():
         raise RuntimeError(f"the home directory {str(home)!r} is a relative path")
     return home / name / "reyn"
+
+
+def nearest_project(hint: str) -> Path:
+    """Return the nearest folder with a `reyn.yaml`, from the current one upwards, else the current one.
+
+    Args:
+        hint: How to use a project above the current folder that belongs to another user.
+
+    Raises:
+        ProjectNotFound: The current folder does not exist, or the project above it belongs to another user.
+    """
+    try:
+        current = Path.cwd()
+    except OSError as error:
+        raise ProjectNotFound(f"the current folder does not exist: {error.strerror}") from error
+    found = next((folder for folder in (current, *current.parents) if (folder / CONFIG).is_file()), current)
+    owners = {found.stat().st_uid, (found / CONFIG).lstat().st_uid} if found != current else set()
+    if not owners <= {os.geteuid(), 0}:
+        message = f"the project around the current folder, `{found}`, belongs to another user"
+        raise ProjectNotFound(message, hint=hint)
+    return found
 
 
 class PrivateFile:

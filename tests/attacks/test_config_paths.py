@@ -6,6 +6,7 @@ outside of the project with a text that must appear nowhere, and the requests th
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -20,7 +21,8 @@ import pytest
 from reyn.cli.app import run_app
 from reyn.config import ModelSettings
 from reyn.config.user import UserConfig, user_config
-from reyn.errors import ModelNotInstalled, PullFailed
+from reyn.errors import ModelNotInstalled, ProjectNotFound, PullFailed
+from reyn.functions.ambient import project_runtime
 from reyn.models import prompt_cache, weights
 from reyn.models.local import LocalModel
 from reyn.models.prompt_cache import PromptCache
@@ -282,6 +284,8 @@ def test_a_project_of_another_user_above_the_current_folder_is_not_used(
     capsys.readouterr()
     assert run_app(("runs",)) == 2
     assert "belongs to another user" in capsys.readouterr().err
+    with pytest.raises(ProjectNotFound, match="belongs to another user"):
+        asyncio.run(project_runtime())
     assert run_app(("--project", "..", "runs")) == 0
     monkeypatch.chdir(tmp_path / "p")
     assert run_app(("runs",)) == 0

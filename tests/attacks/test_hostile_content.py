@@ -24,7 +24,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml
-from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
+from reyn.models.streaming import BodyDecoder, TooManyBytes, Undecodable
 from reyn.ops.web import fetch as fetching
 from reyn.ops.web.fetch import decode_page, to_page
 from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage

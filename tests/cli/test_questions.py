@@ -19,7 +19,7 @@ from reyn.journal.kinds import Question
 from reyn.journal.questions import parse_reply
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.runtime_types import LATER
-from reyn.runs.questions import answer_action
+from reyn.runs.next_action import answer_action
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question
 

@@ -16,7 +16,7 @@ from tests.cli.support import IN, write_answers
 from tests.support import act, finish, question, write_skill
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "one-decision.md"
-MAX_MODULES = 16
+MAX_MODULES = 15
 
 
 def documented() -> list[str]:
@@ -41,6 +41,7 @@ def test_the_page_lists_the_modules_that_a_reply_passes(tmp_path: Path, monkeypa
         runtime: OSRuntime = args[-1]
         runtime.runs.all()  # what is opened and checked on first use is open
         runtime.services.check_owner()
+        assert not runtime.services.journal.is_claimed("r")
         assert runtime.services.scrubber.scrub_value("x") == "x"
         sys.setprofile(note)
         try:

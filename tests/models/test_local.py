@@ -497,7 +497,8 @@ def test_after_an_act_the_parts_of_the_input_that_are_left_decide(model: LocalMo
 
 
 @pytest.mark.parametrize(
-    ("article", "is_performed"), [("lamps", False), ("candles", True), ("shelf/9.txt", False), ("box 9", True)]
+    ("article", "is_performed"),
+    [("lamps", False), ("candles", True), ("red/9.txt", False), ("box", False), ("red box 9", True)],
 )
 def test_an_act_that_succeeded_or_has_an_invented_name_is_not_performed(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, article: str, is_performed: bool
@@ -550,3 +551,14 @@ def test_the_bound_of_a_turn_with_acts_covers_every_prompt_that_is_sent(
     sent = [message["content"] for request in engine.requests for message in request["messages"]]
     assert sum(len(one.encode()) for one in sent) <= bound.input_tokens
     assert sum(request["max_tokens"] for request in engine.requests) <= bound.output_tokens
+
+
+@pytest.mark.parametrize("parameters", [135_000_000, 1_500_000_000])
+def test_a_local_model_of_any_size_replies_in_plain_text(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, parameters: int
+):
+    engine = load(model, monkeypatch, {"choices": [{"delta": {"content": "Tea."}, "finish_reason": "stop"}]})
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    local._engine(model.path, model._settings).parameters = parameters  # type: ignore[arg-type]
+    assert json.loads(asyncio.run(model.complete(TALK)).text)["data"] == {"text": "Tea."}
+    assert "grammar" not in engine.requests[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.chat.conversation_run import ConversationRun
 from reyn.chat.recorded import CONTINUE_THERE, left_error
-from reyn.chat.replies import UnsentMessage
+from reyn.chat.unread import UnsentMessage
 from reyn.errors import RunBusy
 from reyn.journal import ENDED
 from reyn.journal.kinds import AGENT_PREFIX

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from reyn.chat.items import ChatItem, MessageReceived, Reply, SkillStarted, Stopped
 from reyn.chat.reader import ItemReader, last_reply
 from reyn.chat.recorded import end_turn, failure_of, history_of, idle_result, stop_error
-from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
 from reyn.chat.turn_progress import TurnProgress
-from reyn.chat.unread import UnreadItems
+from reyn.chat.unread import PendingReplies, UnreadItems
 from reyn.errors import RunBusy, RunNotResumable
 from reyn.journal import kinds
 from reyn.kernel.runtime_types import LATER

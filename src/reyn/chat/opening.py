@@ -15,8 +15,8 @@ from reyn.skills.agents import AGENTS, DEFAULT
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
-    from reyn.runtime import OSRuntime, SyncRuntime
-    from reyn.skills.agents import Agent
+    from reyn.runtime import OSRuntime
+    from reyn.skills.agents import Agent, Agents
 
 
 def open_conversation(
@@ -28,17 +28,18 @@ def open_conversation(
     model: str | None = None,
 ) -> Conversation:
     """Open a conversation on a runtime; `chat` of `reyn.OSRuntime` documents the arguments."""
+    services = runtime.services
     if run_id is not None and runtime.runs.is_recorded(run_id):
         row = runtime.runs.find(run_id)
         check_conversation(row, agent)
         check_not_imported(row, "continued")
-        run_id, loaded = row.run_id, recorded_agent(runtime, row)
+        run_id, loaded = row.run_id, recorded_agent(services.agents, row)
     else:
-        loaded = runtime.project.agents.load(agent or DEFAULT)
+        loaded = services.agents.load(agent or DEFAULT)
     return Conversation(
         lambda people: _derived(runtime, loaded, people, model),
-        Beginning(runtime.services.agent_skill(loaded.name)),
-        runtime.services.ids.new() if run_id is None else run_id,
+        Beginning(services.agent_skill(loaded.name)),
+        services.ids.new() if run_id is None else run_id,
         agent=loaded,
         by=by,
         model=model,
@@ -60,7 +61,7 @@ def check_conversation(row: RunRow, agent: str | None) -> None:
         raise ConversationInvalid(message, hint="Leave the agent out; the conversation keeps the one that it has.")
 
 
-def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
+def recorded_agent(agents: Agents, row: RunRow) -> Agent:
     """Return the agent of a recorded conversation.
 
     Raises:
@@ -69,7 +70,7 @@ def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
     """
     name, run_id = row.skill.removeprefix(AGENT_PREFIX), row.run_id
     try:
-        return runtime.project.agents.load(name)
+        return agents.load(name)
     except AgentNotFound as error:
         message = f"conversation `{run_id}` is one with the agent `{name}`, and there is no file `{AGENTS}/{name}.md`"
         raise AgentNotFound(message, hint="Restore the file to continue.") from error

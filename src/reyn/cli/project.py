@@ -33,22 +33,15 @@ _CONFIG = "reyn.yaml"
 
 def project_root() -> Path:
     """Return the folder of `--project`, else the nearest parent with a `reyn.yaml`, else the current folder."""
+    from reyn.private_files import nearest_project
+
     argument = click.get_current_context().obj["project"]
     if argument is not None:
         with suppress(OSError):
             if Path(argument).is_dir():
                 return Path(argument)
         raise ProjectNotFound(f"no folder `{argument[:200]}`")
-    try:
-        current = Path.cwd()
-    except OSError as error:
-        raise ProjectNotFound(f"the current folder does not exist: {error.strerror}") from error
-    found = next((folder for folder in (current, *current.parents) if (folder / _CONFIG).is_file()), current)
-    owners = {found.stat().st_uid, (found / _CONFIG).lstat().st_uid} if found != current else set()
-    if not owners <= {os.geteuid(), 0}:
-        message = f"the project around the current folder, `{found}`, belongs to another user"
-        raise ProjectNotFound(message, hint="If you trust that user, name the folder with `--project`.")
-    return found
+    return nearest_project("If you trust that user, name the folder with `--project`.")
 
 
 def has_project() -> bool:

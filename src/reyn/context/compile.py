@@ -207,11 +207,6 @@ def compile_source(source: CompileSource, mutations: Sequence[ContextMutation] =
     return compile_invocation_turn(source.invocation, source.input_messages, mutations)
 
 
-def resolve_system_prompt(contract: PromptContract, compiled: CompiledContext) -> Content:
-    """Return the system prompt of a request. What changes least comes first, so that prompt caches hit."""
-    return _extended(_base_prompt(contract, compiled), contract, compiled.data_from_selfref)
-
-
 def _base_prompt(contract: PromptContract, compiled: CompiledContext) -> Content:
     """Return the prompt that advice about tools and the memory follow."""
     selfref, latest = compiled.data_from_selfref, compiled.messages.system

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reyn.vocabulary import OpForm, OpSpec, OpTarget
 
-MAX_OPTIONS = 8
+_MAX_OPTIONS = 8
 """The number of options, candidates included, above which the forms of an op are one option."""
 
 
@@ -86,7 +86,7 @@ def option_lines(ops: Sequence[OpSpec], candidates: int) -> tuple[str, ...]:
         ops: The ops on offer.
         candidates: The number of candidates.
     """
-    if candidates + sum(len(spec.forms) for spec in ops) > MAX_OPTIONS:
+    if candidates + sum(len(spec.forms) for spec in ops) > _MAX_OPTIONS:
         return tuple(f"{spec.kind}: {one_line(str(spec.offered()['description']))}" for spec in ops)
     lines: list[str] = []
     for spec in ops:

@@ -11,11 +11,10 @@ import asyncio
 import os
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from reyn.errors import ProjectNotFound
+from reyn.private_files import nearest_project
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.runtime.sync_form import LoopThread
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 AnyRuntime = OSRuntime | SyncRuntime
-_CONFIG = "reyn.yaml"
 
 _in_use: ContextVar[AnyRuntime | None] = ContextVar("reyn_runtime", default=None)
 
@@ -42,15 +40,6 @@ def use_runtime(runtime: AnyRuntime) -> Iterator[None]:
 def runtime_in_use() -> AnyRuntime | None:
     """Return the runtime of the innermost `use_runtime`."""
     return _in_use.get()
-
-
-def current_project() -> Path:
-    """Return the nearest folder with a `reyn.yaml`, from the current one upwards, else the current one."""
-    try:
-        current = Path.cwd()
-    except OSError as error:
-        raise ProjectNotFound(f"the current folder does not exist: {error.strerror}") from error
-    return next((folder for folder in (current, *current.parents) if (folder / _CONFIG).is_file()), current)
 
 
 # -- runtimes of event loops ----------------------------------------------------------------------------------
@@ -95,7 +84,7 @@ async def project_runtime() -> OSRuntime:
     except OSError:
         folder = ""
     if folder not in opened:
-        root = current_project()
+        root = nearest_project("If you trust that user, open the folder with `OSRuntime.open` and `use_runtime`.")
         found = next((one for one in opened.values() if one.runtime.project.root == root), None)
         if found is None:
             runtime = OSRuntime.open(root)

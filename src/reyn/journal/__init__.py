@@ -4,7 +4,6 @@ The journal validates and stores events and derives a run's lifecycle from them.
 a run.
 """
 
-from reyn.journal.approvals import APPROVAL_DIGITS, Approval
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.lifecycle import ENDED, RunRow
 from reyn.journal.memory import MemoryJournal
@@ -24,6 +23,7 @@ from reyn.journal.port import (
     Say,
 )
 from reyn.journal.registry import GENESIS, Body, Event, Status, decode, encode, link
+from reyn.journal.results import APPROVAL_DIGITS, Approval
 from reyn.journal.spending import Balance, SpendRow
 
 __all__ = [

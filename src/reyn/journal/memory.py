@@ -26,9 +26,9 @@ from reyn.journal.spending import Balance, SpendRow, check_cap, in_full, posting
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from reyn.journal.approvals import Approval
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.registry import Event
+    from reyn.journal.results import Approval
     from reyn.journal.spending import Postings
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from reyn.journal.approvals import Approval
     from reyn.journal.registry import Body
+    from reyn.journal.results import Approval
 
 
 STATE = ".reyn"

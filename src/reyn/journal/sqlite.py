@@ -16,7 +16,6 @@ import msgspec
 
 from reyn.errors import JournalError, RunBusy, StoreUnavailable
 from reyn.journal import tables
-from reyn.journal.approvals import Approval
 from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
 from reyn.journal.database import Database
@@ -32,6 +31,7 @@ from reyn.journal.port import (
     encode_payload,
 )
 from reyn.journal.registry import GENESIS, Event
+from reyn.journal.results import Approval
 from reyn.journal.tables import Accounts, Head
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -117,15 +118,18 @@ def _grouped(acts: tuple[OfferedAct, ...]) -> tuple[tuple[OfferedAct, ...], dict
 
 
 def _left(turn: Turn) -> str:
-    """Return the parts of the input that no act has dealt with: those that have none of its arguments.
+    """Return the parts of the input that no act has dealt with.
 
-    Without a sign of what an act has dealt with, that is all of it.
+    An act has dealt with a part if its arguments or its result have a word that no other part has. Without such a sign,
+    nothing is left.
     """
-    if not turn.done:
+    done = [act for act in turn.done if act.is_ok]
+    if not done:
         return turn.text
-    values = {value.casefold() for act in turn.done for value in _values(act.args) if len(value) > 1}
-    parts = [part for part in _PARTS.split(turn.text) if part.strip()]
-    left = [part for part in parts if not any(value in part.casefold() for value in values)]
+    known = {word for act in done for text in (*_values(act.args), act.result) for word in _words(text)}
+    parts = {part: set(_words(part)) for part in _PARTS.split(turn.text) if part.strip()}
+    counts = Counter(word for words in parts.values() for word in words)
+    left = [part for part, words in parts.items() if not any(counts[word] == 1 for word in words & known)]
     text = " ".join(left)
     return text if len(left) < len(parts) and len(text.split()) >= _MIN_WORDS else ""
 
@@ -230,11 +234,16 @@ def _accepts(schema: dict[str, Any], value: Any) -> bool:
     return "enum" not in schema or value in schema["enum"]
 
 
-def is_new(text: str, request: ModelRequest) -> bool:
-    """Return whether the op of an answer is one to perform: not one that succeeded before, with names that are known.
+def is_new(text: str, request: ModelRequest, left: str) -> bool:
+    """Return whether the op of an answer is one to perform: not one of this visit once more, with names that are known.
 
     A path, address or number that neither the instructions nor the input nor a result contains is invented: nothing
-    asked for the op.
+    asked for the op. A further op has to take something from what is left of the input.
+
+    Args:
+        text: The answer.
+        request: The request.
+        left: The part of the input that no act has dealt with.
     """
     turn = request.turn
     assert turn is not None
@@ -242,10 +251,13 @@ def is_new(text: str, request: ModelRequest) -> bool:
         [call] = msgspec.json.decode(text)["ops"]
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return True  # the OS rejects it and says why
+    values, wanted = _values(call), set(_words(left))
     if any(call == act.args for act in turn.done):
         return False
+    if any(act.is_ok for act in turn.done) and wanted.isdisjoint(_words(" ".join(values))):
+        return False
     known = set(_words(f"{request.task} {turn.text} {' '.join(act.result for act in turn.done)}"))
-    names = [value for value in _values(call) if _NAME.fullmatch(value)]
+    names = [value for value in values if _NAME.fullmatch(value)]
     return all(set(_words(name)) <= known for name in names)
 
 
@@ -287,7 +299,8 @@ def _result(act: PerformedAct) -> str:
         return act.result
     if not isinstance(result, dict):
         return act.result
-    told = {field: value for field, value in result.items() if field != "status" and act.args.get(field) != value}
+    known = act.args | ({"status": "ok"} if act.is_ok else {})
+    told = {field: value for field, value in result.items() if known.get(field) != value}
     return _json(told) if told else "done"
 
 

@@ -169,7 +169,7 @@ class LocalModel:
                 topics += [(step.topic, text) for text in (step.text, *step.texts, *step.replies)]
                 prompts += [step.examples(range(len(step.acts))), step.options(done)]
             prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
-            most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REASON_TOKENS
+            most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REPLY
         prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
         most += MAX_LABEL_TOKENS + len(topics)
         return Usage(sum(min(_bound(one), window) for one in prompts), most)
@@ -208,7 +208,7 @@ class LocalModel:
             if chosen.act is not None:
                 acted = self._act(request, prompt, chosen, chosen.act, engine, cancelled)
                 used += acted.usage or Usage()
-                if not request.candidates or is_new(acted.text, request):
+                if not request.candidates or is_new(acted.text, request, prompt.text):
                     return msgspec.structs.replace(acted, usage=used)
         decision = self._readable(without_acts(request), engine)
         answer = self._decide(decision, engine, cancelled, on_delta)
@@ -248,7 +248,10 @@ class LocalModel:
         cancelled: threading.Event,
     ) -> ModelAnswer:
         """Generate the arguments of an act."""
-        schema = decoding_schema(act_contract(request, act), self._limits(engine, reason_length=0))
+        limits = self._limits(engine, reason_length=0)
+        if self._has_two_steps(engine):
+            limits = limits._replace(line_length=_MAX_ARGUMENT)
+        schema = decoding_schema(act_contract(request, act), limits)
         reply = self._begin(act_messages(request, prompt, act), schema, engine, cancelled, None)
         text = reply.text.replace('{"reason": ""', '{"reason": ' + json.dumps(chosen.reason, ensure_ascii=False), 1)
         return msgspec.structs.replace(reply, text=text)
@@ -264,11 +267,12 @@ class LocalModel:
         prompt = choice_prompt(request) if self._has_two_steps(engine) else None
         choice = engine.choose(prompt, self._labels(request, engine), cancelled) if prompt else None
         label = choice.label if choice else ""
-        if len(request.candidates) == 1 and self._has_two_steps(engine) and not self._can_abort(engine):
+        field = reply_field(request.candidates) if request.turn and request.turn.is_conversation else None
+        is_decided = self._has_two_steps(engine) and not self._can_abort(engine)
+        if len(request.candidates) == 1 and (field or is_decided):
             label = request.candidates[0].label
         if not label:
             return self._answer(request, engine, cancelled, on_delta)
-        field = reply_field(request.candidates) if request.turn and request.turn.is_conversation else None
         if field:
             answer = self._reply(request, field, label, engine, cancelled)
         else:
@@ -360,7 +364,8 @@ class LocalModel:
 
 REASON_LENGTH = 300
 """Maximum length of a reason. One that reaches it is cut off, so that only its whole sentences are recorded."""
-_REASON_TOKENS = 400
+_MAX_ARGUMENT = 600
+"""Maximum length of a text in the arguments of a small model, which fills the rest with line breaks."""
 _REPLY = 400
 _SMALL_REPLY = 100
 """Maximum number of tokens of a reply in a conversation. Small models do not find an end by themselves."""

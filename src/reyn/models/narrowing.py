@@ -55,6 +55,7 @@ class DecodingLimits(NamedTuple):
         allows_abort: Whether the model may abort the run; a small model never may.
         asks_confidence: Whether a short answer states its confidence; not needed where the engine measures it.
         reason_length: Maximum length of the reason of an answer; 0 for an empty one.
+        line_length: Maximum length of texts, which then are one line without escapes; 0 for no such limit.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
     """
 
@@ -63,6 +64,7 @@ class DecodingLimits(NamedTuple):
     allows_abort: bool = True
     asks_confidence: bool = True
     reason_length: int = 300
+    line_length: int = 0
     is_op: bool = False
 
     @property
@@ -192,6 +194,8 @@ def _text(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     pattern = to_grammar_regex(schema["pattern"], MAX_REPETITIONS) if "pattern" in schema else None
     if pattern is not None:
         return {"type": "string", "pattern": _merge_length(pattern, schema)}
+    if limits.line_length:
+        return {"type": "string", "pattern": f"^{_PLAIN}{{{least},{max(least, min(longest, limits.line_length))}}}$"}
     if limits.is_small and not (limits.is_op and most > MAX_NAME_LENGTH):
         return {"type": "string", "pattern": f"^{_PLAIN}{{{least},{longest}}}$"}
     return {"type": "string"} | ({"minLength": least} if least else {}) | {"maxLength": longest}

@@ -155,10 +155,11 @@ class OfferedAct(msgspec.Struct, frozen=True):
 
 
 class PerformedAct(msgspec.Struct, frozen=True):
-    """An op that succeeded in this visit: its arguments, and its result as the model sees it."""
+    """An op of this visit: its arguments, its result as the model sees it, and whether it succeeded."""
 
     args: dict[str, Any]
     result: str
+    is_ok: bool = True
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -168,7 +169,7 @@ class Turn(msgspec.Struct, frozen=True):
         text: The input, or what the user says.
         system: The system message without the acts on offer. If a reply is one text, it asks for text.
         acts: The acts on offer.
-        done: The acts that succeeded in this visit.
+        done: The acts of this visit so far.
         is_conversation: Whether it is a turn of a conversation that stays open.
     """
 

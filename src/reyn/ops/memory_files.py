@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
-from reyn.documents.folder_times import FolderTimes
+from reyn.documents.document import FolderTimes
 from reyn.folders import FOLDER, OpenFolder, open_beneath
 from reyn.permissions.gate import SHARED, memory_scope
 from reyn.ranking import Ranking

@@ -1,4 +1,8 @@
-"""Determine the operation that continues a run, with its ids and values. `reyn.cli` renders it as a command line."""
+"""Determine the operation that continues a run, with its ids and values. `reyn.cli` renders it as a command line.
+
+Open questions are next actions, too: the command that replies, with an example. `reyn.kernel.world.inbox` has the
+protocol by which a process replies.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +23,25 @@ from reyn.errors import (
     PromptTooLong,
     QuestionUnknown,
     RecordingMissing,
+    ReplyInvalid,
     RequestRejected,
     StepFailed,
     SubRunFailed,
     WorkNotDone,
 )
-from reyn.journal import ENDED, kinds
+from reyn.journal import ENDED, decode, kinds
 from reyn.journal.family import descendants, root_run
-from reyn.journal.questions import open_question
+from reyn.journal.questions import open_question, parse_reply
 from reyn.journal.results import display_status
 from reyn.journal.summary import SECOND, limit_of, summarize
 from reyn.permissions.gate import SWITCHES
-from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import Journal, RunRow
     from reyn.journal.kinds import Question
+    from reyn.journal.questions import OpenQuestion
     from reyn.journal.summary import RunSummary
 
 
@@ -172,3 +177,39 @@ def _usage(name: str, runs: Sequence[RunSummary]) -> int:
         case "phase_seconds":
             return max((run.active - run.visit_start) // SECOND for run in runs)
     return 0
+
+
+_MAX_EXAMPLE = 60
+"""The number of characters up to which a suggestion is the example of a reply."""
+
+
+def answer_action(run_id: str, question: Question) -> NextAction:
+    """Return the operation that replies to a question, with an example of a reply that the question accepts."""
+    return NextAction("answer", run_id, question_id=question.id, reply=_example_reply(question))
+
+
+def _example_reply(question: Question) -> str:
+    """Return the first short suggestion, or a value that fits the schema; empty if there is neither."""
+    from reyn.jsonschema import compile_schema
+    from reyn.jsonschema.examples import example_of
+
+    value = example_of(question.response_schema, "your message" if question.is_message else "your reply")
+    made_up = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
+    short = [text for text in question.suggestions if len(text) <= _MAX_EXAMPLE]
+    for text in (*short, made_up):
+        try:
+            reply = parse_reply(question, text)
+        except ReplyInvalid:
+            continue
+        if text and reply is not None and compile_schema(question.response_schema).first_error(reply) is None:
+            return text
+    return ""
+
+
+def question_text(journal: Journal, question: OpenQuestion) -> str:
+    """Return the text of a question, with the whole preview of an approval."""
+    if not question.question.is_approval:
+        return question.question.message
+    first, bodies = question.question.message.partition("\n")[0], map(decode, journal.read(question.run_id))
+    previews = [body.preview for body in bodies if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed)]
+    return f"{first}\n{journal.blob(previews[-1]).decode()}"

@@ -24,7 +24,7 @@ from reyn.kernel.core.tape import RecordingEnded
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
 from reyn.kernel.world.inbox import answer_error, inbox_events
-from reyn.kernel.world.loading import RunSpec, load_run, new_tape, pin_ops, pin_run, pin_settings, unpin_ops
+from reyn.kernel.world.loading import load_run, new_run, new_tape, pin_ops, pin_run, pin_settings, unpin_ops
 from reyn.runs.frames import RecordedPrompt
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
@@ -126,8 +126,8 @@ async def _first_frame(
         if name != copies.input.type
     }
     copies = copies._replace(blobs=(*copies.blobs, *reads.values()))
-    spec = RunSpec(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)
-    tape = new_tape(journal.blob, spec, now=0)
+    run = new_run(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)
+    tape = new_tape(journal.blob, run, now=0)
     if not is_limited:
         tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
     compiled = CompiledSkill(unpin(pin(skill).content), settings, unpin_ops(specs.content))

@@ -11,10 +11,9 @@ from reyn.journal.family import descendants, find_run, root_run
 from reyn.journal.questions import open_question
 from reyn.journal.results import RunResult, display_status
 from reyn.journal.summary import summarize, to_result
-from reyn.runs.changes import changed_files
-from reyn.runs.next_action import next_action
-from reyn.runs.questions import question_text
+from reyn.runs.next_action import next_action, question_text
 from reyn.runs.usage import usage_report
+from reyn.workspace.restore import changed_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,8 +15,7 @@ from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, Say, decode, kinds
 from reyn.journal.summary import limit_of
-from reyn.runs.next_action import retry_action
-from reyn.runs.questions import answer_action
+from reyn.runs.next_action import answer_action, retry_action
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

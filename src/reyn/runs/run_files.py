@@ -18,11 +18,12 @@ from reyn.journal.family import descendants
 from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_head, load_state
 from reyn.permissions import Denied, Gate, Policy
-from reyn.runs.changes import changes_of_runs, own_events
 from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 from reyn.workspace.restore import (
     Files,
     Restored,
+    changes_of_runs,
+    own_events,
     preview_restore,
     recorded_changes,
     restore,

@@ -34,12 +34,13 @@ from reyn.kernel.world.child_tasks import report_end
 from reyn.kernel.world.inbox import hold_claim, images_error, stored_images
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
+    NewRun,
     Resumption,
-    RunSpec,
     check_ops,
     keep_fold,
     load_head,
     load_run,
+    new_run,
     new_tape,
     pin_model,
     pin_ops,
@@ -194,14 +195,16 @@ class RunExecutor:
         model = services.roster.ready(services.config.model)
 
         async def start() -> RunResult:
-            spec = self.spec(name, skill, artifact, pin_settings(settings), model)
-            spec = spec._replace(
+            history, blobs = services.store_history(call.history)
+            run = self.prepare(
+                *(name, skill, artifact, pin_settings(settings), model),
+                *(*blobs, *call.images[1]),
                 source=source_of(call.skill, services.root),
                 summaries=services.summaries(skill, settings),
-                history=services.store_history(call.history),
-                images=call.images,
+                history=history,
+                images=call.images[0],
             )
-            return await self.start(spec, observers)
+            return await self.start(run, observers)
 
         return start
 
@@ -230,17 +233,20 @@ class RunExecutor:
                 if error.run_id != run_id:
                     raise
 
-    def spec(self, run_id: str, skill: Skill, artifact: Blob, settings: Blob, model: str) -> RunSpec:
+    def prepare(
+        self, run_id: str, skill: Skill, artifact: Blob, settings: Blob, model: str, *blobs: Blob, **fields: Any
+    ) -> NewRun:
         """Return how a new run starts, with copies of what it needs."""
         services = self.services
         copies = pin_run(skill, artifact, pin_ops(skill, services.ops.vocabulary))
-        return RunSpec(run_id, copies, settings, pin_model(services.roster, model), services.hook_names)
+        pinned = pin_model(services.roster, model)
+        return new_run(run_id, copies, settings, pinned, *blobs, hooks=services.hook_names, **fields)
 
-    async def start(self, spec: RunSpec, observers: Observers) -> RunResult:
+    async def start(self, run: NewRun, observers: Observers) -> RunResult:
         """Execute a new run whose claim is held, from its first event."""
-        tape = new_tape(self.services.journal.blob, spec, now=self.services.clock.now())
+        tape = new_tape(self.services.journal.blob, run, now=self.services.clock.now())
         self.services.polling.skip(tape.run_id)  # no process knows the run yet
-        return await self.execute(tape, self.world(spec.model.name, observers))
+        return await self.execute(tape, self.world(run.event.model, observers))
 
     async def _run_again(self, run_id: str, call: RunCall, observers: Observers) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies.

@@ -164,18 +164,18 @@ async def rerun(
     opened = services.roster.ready(model or default, "" if is_imported else started.model)
 
     async def start() -> RunResult:
-        spec = executor.spec(name, skill, artifact, pin_settings(settings), opened)
-        spec = spec._replace(
+        run = executor.prepare(
+            *(name, skill, artifact, pin_settings(settings), opened),
             rerun_of=started.run_id,
             source=source,
             imported=is_imported,
             rollback=started.rollback,
             requests=_recorded(started.requests, services.journal) if started.requests else None,
             summaries=_recorded(started.summaries, services.journal) if started.summaries else None,
-            history=(started.history if skill.holds_conversation(skill.entry) else (), ()),
-            images=(started.images, ()),
+            history=started.history if skill.holds_conversation(skill.entry) else (),
+            images=started.images,
         )
-        return await executor.start(spec, observers)
+        return await executor.start(run, observers)
 
     return await executor.claim_and_execute(name, start, observers)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.documents.folder_times import FolderTimes
+from reyn.documents.document import FolderTimes
 from reyn.errors import ReynError
 from reyn.skills.resolve import STANDARD, STDLIB
 

@@ -28,8 +28,7 @@ from reyn.skills.front_matter import (
     parse_steps,
     read_front_matter,
 )
-from reyn.skills.graph import dead_ends, reachable
-from reyn.skills.load_result import LoadResult
+from reyn.skills.graph import LoadResult, dead_ends, reachable
 from reyn.skills.modules import Modules
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
 from reyn.skills.resolve import Library, ReadFiles

@@ -6,7 +6,7 @@ A record may be forged, so every file passes the permission gate, which the call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,12 @@ from reyn.journal.registry import kinds as registered
 from reyn.workspace.changes import revert
 from reyn.workspace.files import FileError, read
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from reyn.journal import Event, Journal
+
 
 Decide = Callable[[Location], tuple[str, str]]
 """Asks the permission gate about writing a file: the rule that decided, and the reason if it is denied."""
@@ -198,3 +204,32 @@ def without_reverted(changes: Iterable[RecordedChange]) -> list[RecordedChange]:
         else:
             current.append(one)
     return current
+
+
+def own_events(run_id: str, history: Iterable[Event]) -> list[Event]:
+    """Return the events of a run without those that it shares with the origin of a fork."""
+    return [event for event in history if event.run_id == run_id]
+
+
+def changes_of_runs(journal: Journal, runs: Sequence[str]) -> list[tuple[str, kinds.Change]]:
+    """Return the changes of some runs that nothing has reverted, newest first, each with its run."""
+    entries, reverted = [], list[RecordedChange]()
+    for name in runs:
+        changes = list(recorded_changes(own_events(name, journal.read(name))))
+        entries += [(one.at, name, one.change) for one in without_reverted(changes)]
+        reverted += [one for one in changes if one.outcome == "reverted"]
+    entries = [entry for entry in entries if not any(entry[2] == old.change and entry[0] < old.at for old in reverted)]
+    return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0], reverse=True)]
+
+
+def changed_files(journal: Journal, runs: Sequence[str]) -> dict[str, str]:
+    """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
+    files: dict[str, tuple[str | None, str | None]] = {}
+    for _, change in reversed(changes_of_runs(journal, runs)):
+        first = files[change.path][0] if change.path in files else change.before
+        files[change.path] = (first, change.after)
+    return {
+        path: "new" if before is None else "deleted" if after is None else "changed"
+        for path, (before, after) in files.items()
+        if before != after
+    }

@@ -56,7 +56,6 @@ def router_view(runtime: OSRuntime | SyncRuntime, agent: str, message: str = "")
         AgentNotFound: There is no such agent.
         SkillInvalid: Its file has errors.
     """
-    skill, project = runtime.services.agent_skill(agent), runtime.project
+    skill, role = runtime.services.agent_skill(agent), runtime.services.agents.load(agent).instructions
     phase = skill.phases[skill.entry]
-    role = project.agents.load(agent).instructions
-    return RouterView(role, phase.instructions, phase.allowed_ops, project.overviews(skill, message))
+    return RouterView(role, phase.instructions, phase.allowed_ops, runtime.project.overviews(skill, message))

@@ -1,26 +1,35 @@
-"""Hold a conversation at a terminal: a prompt with history and completion, and a line about what happens."""
+"""Hold a conversation at a terminal: a prompt with history and completion, and a line about what happens.
+
+What the prompt draws passes the rules of the writer, and prints go above it.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import contextmanager
+from contextvars import copy_context
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.layout.screen import Char
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.patch_stdout import StdoutProxy
 
 from reyn.chat.services.auto_resume_handler import interrupted_runs
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import CHAT_COMMANDS, ChatCommands
 from reyn.cli.chat.printing import message_lines
-from reyn.cli.chat.prompt import prompt_at_terminal
 from reyn.cli.chat.session import in_daemon_thread
 from reyn.cli.output import charge_text, short
-from reyn.cli.writer import out
+from reyn.cli.writer import escape, out
 from reyn.errors import ReynError
 from reyn.folders import OpenFolder
 from reyn.journal.state_folder import open_private, open_state
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 
     from reyn.chat import Conversation
     from reyn.runtime import OSRuntime
+
 
 _REFRESH_SECONDS = 0.5
 """How often the status line is drawn again while the user types nothing."""
@@ -251,3 +261,42 @@ class ChatCompleter(Completer):
 
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+_EMOJI = "☺"
+"""A character after which a joiner is not escaped: the prompt draws character by character."""
+
+
+class _Displayed(dict[str, str]):
+    """How the prompt shows a character, with the width that this has."""
+
+    def __contains__(self, char: object) -> bool:
+        return super().__contains__(char) or (isinstance(char, str) and len(char) == 1 and self[char] != char)
+
+    def __missing__(self, char: str) -> str:
+        return escape(_EMOJI + char)[1:]
+
+
+class PromptOutput(Vt100_Output):
+    """The output of the prompt. Its text is escaped; its own sequences are written with `write_raw`."""
+
+    def write(self, data: str) -> None:
+        super().write(escape(data) if data.strip("\r\n") else data)
+
+
+class _AbovePrompt(StdoutProxy):
+    """Prints above the prompt. A thread has no context of its own accord, and without it, the prompt is not found."""
+
+    def _start_write_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=copy_context().run, args=(self._write_thread,), daemon=True)
+        thread.start()
+        return thread
+
+
+@contextmanager
+def prompt_at_terminal() -> Iterator[None]:
+    """Draw prompts on the terminal, and print above them."""
+    Char.display_mappings = _Displayed(Char.display_mappings)
+    output = PromptOutput.from_pty(out.terminal, term=os.environ.get("TERM"))
+    with create_app_session(output=output), _AbovePrompt(raw=True) as above, out.above(above):
+        yield

@@ -161,6 +161,6 @@ def _forked(runtime: SyncRuntime, fork: str, run_id: str | None, agent: str | No
         raise click.UsageError(f"`{fork}` is not of the form RUN@MESSAGE, for example 20261116T120000-abc@3")
     row = runtime.runs.find(run)
     check_conversation(row, agent)
-    recorded_agent(runtime, row)
+    recorded_agent(runtime.project.agents, row)
     result: Any = runtime.fork(row.run_id, at=fork_point(runtime.runs.events(row.run_id), int(number)), run_id=run_id)
     return str(result.run_id)

@@ -345,9 +345,10 @@ def cancel_command(run: str, reason: str) -> Report:
     from reyn.runs.next_action import next_action
 
     journal = open_journal()
-    run_id = find_run(journal, run).run_id
-    cancel_run(journal, find_run(journal, run_id), reason, now)
-    row = find_run(journal, run_id)
+    row = find_run(journal, run)
+    run_id = row.run_id
+    cancel_run(journal, row, reason, now)
+    row = journal.find(run_id) or row
     fields = {"run_id": run_id, "status": row.status, "is_cancelled": row.status == "cancelled"}
     if row.status != "cancelled":
         text = "cancelling; another process executes the run and stops before its next step"

@@ -60,8 +60,8 @@ class OpLog:
         """Hashes of the results, each as a frame contains it."""
         self.calls: list[str] = []
         """The calls of these results."""
-        self.done: list[tuple[dict[str, Any], str]] = []
-        """The arguments of the ops that succeeded, and the hashes of their results."""
+        self.performed: list[tuple[dict[str, Any], str, bool]] = []
+        """The arguments of the ops, the hashes of their results, and whether they succeeded."""
         self.digest: str | None = None
         self.truncated: set[str] = set()
         """The names under which ops can read content that the visit's frames truncate."""
@@ -106,8 +106,7 @@ class OpLog:
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.calls.append(call)
-        if outcome.status == "ok":
-            self.done.append((args, name))
+        self.performed.append((args, name, outcome.status == "ok"))
         self.digest = next_digest(self.digest, name)
         if outcome.status != "ok" or self._failures:
             self._count_failure(args, outcome)

@@ -216,8 +216,9 @@ class TurnContext:
         if not self.is_conversation:
             frame = replace(self._turn_frame(None), results=0, results_digest=None, done=())
             said = turn_message(frame, "", has_choices=False)
-        system_text = spec.reply_text + message_text(kinds.FrameMessage("system", rest), content)
-        done = tuple(PerformedAct(args, content(result).decode()) for args, result in self._log.done)
+        static = spec.decision_text(is_conversation=self.is_conversation)
+        system_text = static + message_text(kinds.FrameMessage("system", rest), content)
+        done = tuple(PerformedAct(args, content(name).decode(), ok) for args, name, ok in self._log.performed)
         return Turn(message_text(said, content), system_text, best_acts(spec.acts, best), done, self.is_conversation)
 
     async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
@@ -366,7 +367,7 @@ class TurnContext:
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
-            tuple([act_in_short(args) for args, _ in log.done]) if log.done else (),
+            tuple([act_in_short(args) for args, _, is_ok in log.performed if is_ok]) if log.performed else (),
         )
 
 
@@ -404,7 +405,6 @@ async def execute_single_llm_phase(
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
-    # A prompt that was truncated is sent as it is.
     has_values = spec.stays_open or (spec.has_acts and (prompt is None or not prompt.blobs))
     turn = partial(context.as_values, spec, frame.messages[0]) if has_values and spec.form == "short" else None
     needs = context.needs_images

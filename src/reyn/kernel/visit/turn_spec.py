@@ -80,11 +80,11 @@ class TurnSpec:
         prompt = (*self.system.parts, kinds.Part(blob=overviews))
         return InvocationSpec(self.phase, "phase", PromptContract(system_prompt=prompt))
 
-    @cached_property
-    def reply_text(self) -> str:
-        """The static text without the ops on offer; in a conversation, that of a reply."""
+    def decision_text(self, *, is_conversation: bool) -> str:
+        """Return the static text without the ops on offer; in a conversation, that of a reply."""
         frame = msgspec.structs.replace(self.frame, available_control_ops=(), act_lines=())
-        return self._static_text(frame, is_plain_text=self.contract.reply_field is not None)
+        is_text = is_conversation and self.contract.reply_field is not None
+        return self._static_text(frame, is_plain_text=is_text)
 
     @cached_property
     def has_acts(self) -> bool:

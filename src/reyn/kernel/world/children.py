@@ -26,10 +26,10 @@ from reyn.kernel.world.environments import requests_above
 from reyn.kernel.world.loading import (
     Copies,
     Resumption,
-    RunSpec,
     check_ops,
     first_event,
     load_run,
+    new_run,
     new_tape,
     pin_ops,
     pin_run,
@@ -267,23 +267,27 @@ class Children:
             requests = Blob.of(canonical([own, *requests_above(above, parent.content)]))
             credentials = credentials_of(skill, above.credentials)
         is_background = intent.type == "background"
-        started = RunSpec(
+        caller = kinds.ParentRef(
+            parent.run_id, intent.call, depth_below(above), state.total_answers, path, is_background
+        )
+        run = new_run(
             intent.run,
             Copies(intent.skill, intent.skill_hash, intent.input, intent.ops, spec.blobs),
             pin_settings(spec.settings),
             spec.model,
-            self.services.hook_names,
-            kinds.ParentRef(parent.run_id, intent.call, depth_below(above), state.total_answers, path, is_background),
+            *(*spec.history[1], *spec.images[1]),
+            hooks=self.services.hook_names,
+            parent=caller,
             workspace=state.workspace if intent.shares_workspace else None,
             imported=above.imported,
             requests=requests,
             credentials=credentials,
-            history=spec.history,
+            history=spec.history[0],
             ask=spec.ask,
-            images=spec.images,
+            images=spec.images[0],
             rollback=intent.rollback,
         )
-        return new_tape(parent.content, started, now=self.services.clock.now())
+        return new_tape(parent.content, run, now=self.services.clock.now())
 
     def _check_own(self, intent: kinds.ChildStarted, spec: ChildSpec, parent: Tape, row: RunRow) -> None:
         """Check that an existing run is this child, and not one that was put in its place.

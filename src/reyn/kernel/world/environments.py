@@ -1,18 +1,21 @@
-"""The environments of ops: the folders, the permission gate, the secrets and the budgets of a run."""
+"""The environments of ops: the folders, the permission gate, the secrets and the budgets of a run, and overviews."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from reyn.context.words import one_line
 from reyn.errors import BlobMissing, RunBlocked
+from reyn.journal import Blob, kinds, ordered
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.ops import Denied, Env
 from reyn.ops.budget import OpBudget, OpBudgets
-from reyn.ops.op import no_credentials
+from reyn.ops.execution import overview_of
+from reyn.ops.op import HasOverview, no_credentials
 from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
 from reyn.private_files import user_folder
 from reyn.secrets import handle_of
@@ -25,10 +28,11 @@ if TYPE_CHECKING:
 
     from reyn.config import PythonSettings, SandboxSettings
     from reyn.config.values import Sizes
-    from reyn.journal import Journal, kinds
+    from reyn.journal import Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.ops import OpTable, Overview
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
@@ -195,3 +199,51 @@ class Environments:
 
 def _no_content(name: str) -> bytes:
     raise BlobMissing(f"`{name}`: no run has recorded content yet")
+
+
+_MAX_LINES = 200
+
+
+def find_overviews(
+    op_kinds: Iterable[str], query: str, env: Env, ops: OpTable, secrets: Scrubber
+) -> tuple[dict[str, Overview], list[str]]:
+    """Return what ops can act on, by op kind, and the reasons why some could not tell."""
+    found: dict[str, Overview] = {}
+    failed: list[str] = []
+    for kind in op_kinds:
+        op: object = ops.get(kind)
+        if not isinstance(op, HasOverview):
+            continue
+        overview = overview_of(op, query, env, is_foreign=ops.is_foreign(kind))
+        if isinstance(overview, str):
+            failed.append(f"{kind}: {overview}")
+        elif secrets.find(_section(overview).encode(errors="replace") + ordered(overview.targets or ())):
+            failed.append(f"{kind}: it holds a secret")
+        else:
+            found[kind] = overview
+    return found, failed
+
+
+def overviews_read(
+    key: str, found: dict[str, Overview], failed: list[str]
+) -> tuple[kinds.OverviewsRead, tuple[Blob, ...]]:
+    """Return the event that records overviews, and their content."""
+    sections = "".join(map(_section, found.values()))
+    targets = {kind: overview.targets for kind, overview in found.items() if overview.targets is not None}
+    text = Blob.of(sections.encode(errors="replace")) if sections else None
+    listed = Blob.of(ordered(targets)) if targets else None
+    best = tuple(name for overview in found.values() for name in overview.best)
+    names = [blob.hash if blob is not None else None for blob in (text, listed)]
+    read = kinds.OverviewsRead(key, names[0], tuple(failed), names[1], best)
+    return read, tuple(blob for blob in (text, listed) if blob is not None)
+
+
+@lru_cache(4096)
+def _item(line: str) -> str:
+    return f"- {one_line(line)}\n"
+
+
+def _section(overview: Overview) -> str:
+    """Return a section of a prompt. No line of it can pass for a heading."""
+    lines = [_item(line) for line in overview.lines[:_MAX_LINES]]
+    return f"\n# {one_line(overview.heading)}\n{''.join(lines)}" if lines else ""

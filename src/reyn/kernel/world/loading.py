@@ -7,7 +7,7 @@ new run is a tape with one event, which names the run's own copies of skill, set
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -84,74 +84,48 @@ def pin_model(roster: Roster, name: str) -> Models:
     return Models(name, roster.answer_form(name), prompt_limit=roster.prompt_limit(name))
 
 
-class RunSpec(NamedTuple):
-    """How a new run starts: that of a user, a child, a trial or a preview. `RunStarted` documents the fields.
+class NewRun(NamedTuple):
+    """The first event of a run of a user, a child, a trial or a preview, and the content that it refers to."""
 
-    Attributes:
-        history: The messages that came before in a conversation, and their content.
-        images: The images of the input, and their content.
+    event: kinds.RunStarted
+    blobs: tuple[Blob, ...]
+
+
+def new_run(run_id: str, copies: Copies, settings: Blob, model: Models, *blobs: Blob, **fields: Any) -> NewRun:
+    """Return how a run starts.
+
+    Args:
+        run_id: The run.
+        copies: Its copies of the skill, the input and the ops.
+        settings: Its settings.
+        model: Its model.
+        blobs: More content that the event refers to.
+        fields: Other fields of `RunStarted`. Content is stored, and the field is its hash.
     """
-
-    run_id: str
-    copies: Copies
-    settings: Blob
-    model: Models
-    hooks: tuple[str, ...] = ()
-    parent: kinds.ParentRef | None = None
-    workspace: str | None = None
-    rerun_of: str | None = None
-    source: str | None = None
-    imported: bool = False
-    requests: Blob | None = None
-    credentials: tuple[str, ...] | None = None
-    summaries: Blob | None = None
-    history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ())
-    ask: kinds.AskRef | None = None
-    images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]] = ((), ())
-    rollback: kinds.RollbackRef | None = None
-
-    def event(self) -> kinds.RunStarted:
-        """Return the first event of the run."""
-        copies, model, requests, summaries = self.copies, self.model, self.requests, self.summaries
-        return kinds.RunStarted(
-            run_id=self.run_id,
-            skill=copies.skill,
-            skill_hash=copies.skill_hash,
-            input=copies.input,
-            model=model.name,
-            answer_form=model.form,
-            prompt_limit=None if model.prompt_limit == PromptLimit() else model.prompt_limit,
-            settings=self.settings.hash,
-            rules=versions.RULES,
-            wording=versions.WORDING,
-            ops=copies.ops,
-            parent=self.parent,
-            workspace=self.workspace,
-            rerun_of=self.rerun_of,
-            source=self.source,
-            imported=self.imported,
-            requests=requests.hash if requests else None,
-            credentials=self.credentials,
-            summaries=summaries.hash if summaries else None,
-            history=self.history[0],
-            hooks=self.hooks,
-            ask=self.ask,
-            images=self.images[0],
-            rollback=self.rollback,
-        )
-
-    def blobs(self) -> tuple[Blob, ...]:
-        """Return the content that the first event refers to."""
-        found = (*self.copies.blobs, self.settings, *self.history[1], *self.images[1])
-        if self.requests is not None:
-            found = (*found, self.requests)
-        return found if self.summaries is None else (*found, self.summaries)
+    for name, value in fields.items():
+        if isinstance(value, Blob):
+            fields[name], blobs = value.hash, (*blobs, value)
+    event = kinds.RunStarted(
+        run_id=run_id,
+        skill=copies.skill,
+        skill_hash=copies.skill_hash,
+        input=copies.input,
+        model=model.name,
+        answer_form=model.form,
+        prompt_limit=None if model.prompt_limit == PromptLimit() else model.prompt_limit,
+        settings=settings.hash,
+        rules=versions.RULES,
+        wording=versions.WORDING,
+        ops=copies.ops,
+        **fields,
+    )
+    return NewRun(event, (*copies.blobs, settings, *blobs))
 
 
-def new_tape(content: Callable[[str], bytes], spec: RunSpec, *, now: int) -> Tape:
+def new_tape(content: Callable[[str], bytes], run: NewRun, *, now: int) -> Tape:
     """Return the tape of a new run. `content` returns content that is stored already."""
-    tape = _tape(content, spec.run_id, _Place())
-    tape.record(spec.event(), now, *spec.blobs())
+    tape = _tape(content, run.event.run_id, _Place())
+    tape.record(run.event, now, *run.blobs)
     return tape
 
 

@@ -14,8 +14,7 @@ from reyn.journal import APPROVAL_DIGITS, Approval, Blob, canonical, digest, enc
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import APPROVED
-from reyn.kernel.world.environments import Environments, decide_restore
-from reyn.kernel.world.overviews import find_overviews, overviews_read
+from reyn.kernel.world.environments import Environments, decide_restore, find_overviews, overviews_read
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import OpBudgetExceeded
 from reyn.ops.execution import apply_changes, perform_op, plan_op, prepare_op

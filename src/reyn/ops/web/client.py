@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from reyn._version import __version__
-from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
+from reyn.models.streaming import BodyDecoder, TooManyBytes, Undecodable
 from reyn.ops.budget import OpFailed
 from reyn.permissions.hosts import canonical_host
 
