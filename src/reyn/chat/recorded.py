@@ -52,7 +52,8 @@ def history_of(runtime: OSRuntime, run_id: str, before: NormalizedMessageList = 
         run_id: The conversation.
         before: The messages until its first turn. Their system message stays, unless a hook replaced it.
     """
-    content, services = runtime.runs.content, runtime.services
+    content: ReadBlob = runtime.runs.content
+    services = runtime.services
     try:
         state = runtime.runs.state(run_id)
     except RunNotFound:  # it did not start
