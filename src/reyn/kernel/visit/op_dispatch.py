@@ -111,6 +111,15 @@ class OpLog:
         if outcome.status != "ok" or self._failures:
             self._count_failure(args, outcome)
 
+    def harmless_results(self) -> frozenset[str]:
+        """Return the hashes of the results of ops that succeeded and changed nothing."""
+        harmless: dict[str, bool] = {}
+        for args, name, is_ok in self.performed:
+            form = self._vocabulary.form_of(args)
+            is_pure = is_ok and form is not None and form.effect_of(args) == "pure"
+            harmless[name] = is_pure and harmless.get(name, True)
+        return frozenset(name for name, is_pure in harmless.items() if is_pure)
+
     def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
         """Return the results after the first ones by the positions of their ops in the answer of a call.
 

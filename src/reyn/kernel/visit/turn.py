@@ -110,6 +110,7 @@ class TurnContext:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
         hooked: The mutations of hooks for this turn, if it has a fresh frame.
         wants_compaction: Whether the model asked for a compaction.
+        most_tokens: The size that the transcript exceeded before this turn, if it did.
         needs_images: Whether only a model that reads images can answer: images came with the message, with the run's
             history in the first turn, or from a hook. Those of earlier turns can be described.
         truncated: The names under which ops can read content that the frames of the visit truncate.
@@ -127,10 +128,8 @@ class TurnContext:
     ) -> None:
         """Start a visit. `overviews` is the list of what ops can act on."""
         self.overviews = overviews
-        self._phase = phase
-        self._entry = entry
-        self.prepared = prepared
-        self._handoff = handoff
+        self._phase, self._entry = phase, entry
+        self.prepared, self._handoff = prepared, handoff
         self._log, self.truncated = log, log.truncated
         self._tape = tape
         self.is_conversation = phase.definition.conversation is not None
@@ -140,6 +139,7 @@ class TurnContext:
         self.pending: tuple[ContextMutation, ...] = ()
         self.hooked: tuple[ContextMutation, ...] = ()
         self.wants_compaction = False
+        self.most_tokens: int | None = None
         self.needs_images = bool(prepared.images)
         self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
         """The turn whose ops are being executed, its call, and the number of results before it."""
