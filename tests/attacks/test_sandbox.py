@@ -146,6 +146,43 @@ def test_a_program_does_not_escape(backend: Backend, attack: Attack, outside: Ou
     assert attack.is_endless == (outcome.status != "exited") or outcome.returncode != 0
 
 
+DEVICES = """
+import os, stat
+paths = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")]
+for path in paths:
+    found = os.stat(path)
+    # Each change has no effect, so that a sandbox that permits it damages no machine.
+    changes = {
+        "chmod": lambda: os.chmod(path, stat.S_IMODE(found.st_mode)),
+        "utime": lambda: os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns)),
+        "touch": lambda: os.utime(path),
+        "chown": lambda: os.chown(path, found.st_uid, found.st_gid),
+        "remove": lambda: os.rmdir(path),
+    }
+    for name, change in changes.items():
+        try: change()
+        except OSError: continue
+        print("CHANGED", name, path)
+with open("/dev/null", "w") as sink, open("/dev/zero", "rb") as zero, open("/dev/urandom", "rb") as random:
+    print("USED", sink.write("x"), zero.read(2), len(random.read(8)))
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_a_program_uses_devices_and_changes_none(backend: Backend):
+    """The devices in a sandbox are nodes of the host: root would change their modes for every program."""
+    node = Path("/dev/full")
+    before = node.stat()
+    outcome = run_code(DEVICES, backend, Access())
+    assert outcome.stdout.decode() == "USED 1 b'\\x00\\x00' 8\n", outcome.stderr
+    after = node.stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_ctime_ns) == (
+        before.st_mode,
+        before.st_mtime_ns,
+        before.st_ctime_ns,
+    )
+
+
 @pytest.mark.parametrize("name", HARMLESS)
 def test_the_attacks_work_without_a_sandbox(name: str, outside: Outside, tmp_path: Path):
     attack = next(attack for attack in PROGRAMS if attack.name == name)

@@ -162,7 +162,7 @@ def test_links_that_lead_out_of_the_project_are_not_read_and_hide_nothing(tmp_pa
     assert "Green tea." in said
     assert "SECRET" not in said + model.systems[0]
     assert "- tea (shared): Green tea." in model.systems[0]
-    assert "leads out of" in model.systems[0]
+    assert "out (shared): `reyn/memory/out.md` is a link" in model.systems[0]
 
 
 def test_a_memory_outside_of_the_project_is_neither_edited_nor_removed(tmp_path: Path):

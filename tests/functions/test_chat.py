@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import gc
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -885,6 +887,33 @@ def test_leaving_the_stream_aborts_the_turn(tmp_path: Path):
         await world.check()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_leaving_the_loop_aborts_the_turn_without_a_garbage_collection(tmp_path: Path, fails: bool):
+    async def scenario() -> None:
+        async def endless(request: Any) -> str:
+            request.on_delta("Once upon")
+            await asyncio.Event().wait()
+            return ""
+
+        world = World(tmp_path, endless, "Fine.")
+        agent = world.agent.options(key="a")
+        with contextlib.suppress(ZeroDivisionError):
+            async for _ in agent("Tell me a story."):
+                if fails:
+                    raise ZeroDivisionError
+                break
+        async with asyncio.timeout(300):  # the next message waits for the end of the turn
+            reply = await agent("Go on.")
+        assert [message.text for message in reply.history] == ["Tell me a story.", "Once upon", "Go on.", "Fine."]
+        await world.check()
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
 
 
 # -- hostile input ----------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_without_an_act_turn_left_a_deferred_decision_costs_a_retry(acting: Proj
     classes = [event["class"] for event in acting.events("validation_error")]
     assert classes == ["ops", "not_json"]
     assert "Turns with ops left: 0." in acting.model.turn_message(1)
-    assert "To run ops" not in acting.model.system_message(1)
+    assert "To act" not in acting.model.system_message(1)
 
 
 @pytest.mark.parametrize("turns", [0, 2])

@@ -67,6 +67,8 @@ def listed(cursor: str) -> dict[str, Any]:
             return {"tools": [], "nextCursor": "again"}
         case "twice":
             return {"tools": [DO, {**DO, "description": "Do something else."}]}
+        case "output schema":
+            return {"tools": [{**DO, "outputSchema": {"type": "object", "properties": {"rows": {"type": "string"}}}}]}
         case "long":
             return {"tools": [{**DO, "inputSchema": {"type": "object", "description": "x" * 5_000_000}}]}
     return {"tools": [ECHO, DO, LOOK, PUT, NAMELESS]}
@@ -115,7 +117,7 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return text(str(os.getpid()))
         case "structured":
             return {"content": [], "structuredContent": {"rows": "y" * 1_000_000}}
-        case "small structure":
+        case "small structure" | "output schema":
             return {"content": [], "structuredContent": {"rows": [1, 2]}}
         case "wrong shape":
             return {"content": "text"}

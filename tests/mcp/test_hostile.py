@@ -129,6 +129,11 @@ def test_structured_content_is_bounded(tools: Tools):
     assert "structured" not in found
 
 
+def test_patterns_of_the_servers_output_schema_are_not_applied_to_results(tools: Tools):
+    """The SDK would do that on the event loop, where a pattern can take hours and no limit interrupts it."""
+    assert tools.do("output schema")["structured"] == {"rows": [1, 2]}  # not the text that the schema demands
+
+
 def test_a_compressed_response_is_refused(tmp_path: Path):
     """The client would decompress it without a limit."""
     import gzip

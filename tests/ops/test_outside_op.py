@@ -122,7 +122,7 @@ def test_it_is_offered_executed_and_replayed(project: Project, log: Path):
     outcome = project.run("wire", [act(SEND), finish()], ops=[Watched(log)])
     assert outcome.ok
     assert recorded == ["telegraph_started"]  # durable before the effect
-    assert "Send a telegram. Fields: to, message." in project.model.system_message(0)
+    assert "- telegraph(to, message): Send a telegram." in project.model.system_message(0)
     assert '"sent":4' in project.model.turn_message(1)
     assert log.read_text() == "k/1.1.1 Ada: STOP\n"
     assert [kind for kind in project.kinds() if "telegraph" in kind] == ["telegraph_started", "telegraph_completed"]
@@ -284,7 +284,7 @@ def test_a_later_version_of_an_op_does_not_change_a_run(project: Project, log: P
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").ok
         assert rt.runs.replay("k").events == rt.runs.verify("k").events
-    assert "Fields: to, message." in project.model.system_message(0)
+    assert "- telegraph(to, message): " in project.model.system_message(0)
     assert "has changed since the run started" in project.model.turn_message(1)
 
 

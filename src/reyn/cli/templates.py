@@ -62,7 +62,7 @@ def loop(name: str) -> Template:
             "phases/revise.md": _phase(
                 "revise", "remarks", "Improve the draft as the remarks say.", reads="[user_message, draft]"
             ),
-            "artifacts/draft.yaml": _text("draft", "A text to be reviewed."),
+            "artifacts/draft.yaml": _text("A text to be reviewed."),
             "artifacts/remarks.yaml": _REMARKS,
             "artifacts/answer.yaml": _ANSWER,
         },
@@ -89,8 +89,8 @@ def branch(name: str) -> Template:
             ),
             "phases/reply.md": _phase("reply", "task", "Do what is asked, briefly."),
             "phases/decline.md": _phase("decline", "refusal", "Decline politely and say why in one sentence."),
-            "artifacts/task.yaml": _text("task", "What to do."),
-            "artifacts/refusal.yaml": _text("refusal", "What cannot be done, and why."),
+            "artifacts/task.yaml": _text("What to do."),
+            "artifacts/refusal.yaml": _text("What cannot be done, and why."),
             "artifacts/answer.yaml": _ANSWER,
         },
         [
@@ -115,14 +115,14 @@ def _phase(name: str, input: str, instructions: str, *, reads: str = "") -> str:
     return f"---\ntype: phase\nname: {name}\ninput: {input}\nallowed_ops: []\n{more}---\n{instructions}\n"
 
 
-def _text(name: str, description: str) -> str:
+def _text(description: str) -> str:
     return (
         f"description: {description}\ntype: object\nproperties:\n  text: {{type: string, maxLength: 2000}}\n"
         "required: [text]\nadditionalProperties: false\n"
     )
 
 
-_ANSWER = _text("answer", "What the user gets.")
+_ANSWER = _text("What the user gets.")
 _FACTS = """\
 description: What a message states.
 type: object

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -13,7 +14,7 @@ import msgspec
 
 from reyn.errors import Finding
 from reyn.errors.codes import LINK_OUTSIDE, UNREADABLE
-from reyn.folders import FILE, OpenFolder, open_inside
+from reyn.folders import FILE, OpenFolder, open_beneath, open_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,18 +93,19 @@ def read_error(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def read_text(path: Path, label: str, *, inside: Path | OpenFolder | None = None) -> str:
+def read_text(path: Path, label: str, *, inside: Path | OpenFolder | None = None, beneath: int | None = None) -> str:
     """Return the text of a UTF-8 file, with LF line ends and without a byte-order mark.
 
     Args:
         path: The file.
         label: The file name for findings.
         inside: A folder that links must not lead out of; without it they may lead anywhere.
+        beneath: The descriptor of an open folder, to which `path` is relative; no link is followed.
 
     Raises:
         DocumentError: the file is not a regular file, too large, not UTF-8, or a link leads out of the folder.
     """
-    raw = read_raw(path, label, inside=inside)
+    raw = read_raw(path, label, inside=inside, beneath=beneath)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -114,14 +116,24 @@ def read_text(path: Path, label: str, *, inside: Path | OpenFolder | None = None
     return text.replace("\r\n", "\n")
 
 
-def read_raw(path: Path, label: str, *, inside: Path | OpenFolder | None = None, max_bytes: int = _MAX_BYTES) -> bytes:
+def read_raw(
+    path: Path,
+    label: str,
+    *,
+    inside: Path | OpenFolder | None = None,
+    beneath: int | None = None,
+    max_bytes: int = _MAX_BYTES,
+) -> bytes:
     """Return the content of a file.
 
     Raises:
         DocumentError: the file is not a regular file, too large, or a link leads out of the folder.
     """
     try:
-        handle = os.open(path, FILE) if inside is None else _open_inside(path, inside, label)
+        if beneath is not None:
+            handle = _open_beneath(beneath, path, label)
+        else:
+            handle = os.open(path, FILE) if inside is None else _open_inside(path, inside, label)
         with FileIO(handle) as file:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
@@ -132,6 +144,16 @@ def read_raw(path: Path, label: str, *, inside: Path | OpenFolder | None = None,
     if len(raw) > max_bytes:
         raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {max_bytes} bytes"))
     return raw
+
+
+def _open_beneath(folder: int, path: Path, label: str) -> int:
+    try:
+        return open_beneath(folder, str(path), FILE)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        message = f"`{label}` is a link, or below a link; it is not read"
+        raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy")) from error
 
 
 def _open_inside(path: Path, folder: Path | OpenFolder, label: str) -> int:

@@ -201,18 +201,17 @@ class ChatStream:
     def __init__(
         self, definition: ChatDefinition, options: ChatOptions, message: Message | None, history: NormalizedMessageList
     ) -> None:
-        self._definition = definition
-        self._options = options
-        self._message = message
-        self._history = history
-        self._items = self._stream()
+        self._items = _stream(definition, options, message, history)
         self._found: ChatReply | None = None
 
     def __aiter__(self) -> ChatStream:
         return self
 
     async def __anext__(self) -> ChatItem:
-        return await anext(self._items)
+        item = await anext(self._items)
+        if isinstance(item, ChatReply):
+            self._found = item
+        return item
 
     def __await__(self) -> Generator[Any, None, ChatReply]:
         return self._reply().__await__()
@@ -228,47 +227,58 @@ class ChatStream:
         """Abort the turn, if it is still in progress, and wait until it is recorded."""
         await self._items.aclose()
 
-    async def _stream(self) -> AsyncGenerator[ChatItem]:
-        """Yield the items of the turn; the last one is the reply.
 
-        Raises:
-            ChatStopped: The turn did not end with a reply. The error has the history with the user's message.
-        """
-        runtime = self._definition.view(await self._definition.async_runtime(current_scope()))
-        conversation = self._open(runtime)
-        loop, unanswered = asyncio.get_running_loop(), None
-        unsubscribe = (self._options.abort or AbortSignal()).subscribe(
-            lambda reason: loop.call_soon_threadsafe(conversation.abort, reason)
-        )
-        try:
-            async with aclosing(conversation.stream(self._message)) as items:
-                async for item in items:
-                    if isinstance(item, Reply):
-                        if item.status == "unanswered":
-                            unanswered = item  # the run has still to record its end
-                            continue
-                        outcome = (item.text, item.status, item.usage, item.run, item.reason, item.code)
-                        item = self._found = ChatReply(*outcome, conversation.history, conversation.run_id)
-                    yield item
-        finally:
-            unsubscribe()
-        if unanswered is not None:
-            raise unanswered_error(runtime.runs, conversation.run_id, unanswered, conversation.history)
+async def _stream(
+    definition: ChatDefinition, options: ChatOptions, message: Message | None, history: NormalizedMessageList
+) -> AsyncGenerator[ChatItem]:
+    """Yield the items of the turn; the last one is the reply.
 
-    def _open(self, runtime: OSRuntime) -> Conversation:
-        """Return the conversation of the call."""
-        definition, options, history = self._definition, self._options, self._history
-        key = options.key
-        run_id = options.run_id if key is None else definition.run_id(key)
-        if self._message is None and run_id is None:
-            raise CallImpossible(f"{definition.what}: `resume` needs a key or a run id")
-        if self._message is None and key is not None and run_id and not runtime.runs.is_recorded(run_id):
-            raise CallImpossible(f"{definition.what}: the conversation `{key}` does not exist")
-        system = history.system.text if history.system is not None else None
-        skill = definition.skill(options, system)
-        # What can differ from call to call comes with the message; otherwise the run keeps its first instructions.
-        changes = definition.is_template or system is not None
-        instructions = skill.phases[skill.entry].instructions if changes else None
-        within = enclosing(current_scope(), runtime, run_id)
-        beginning = Beginning(skill, history, within, is_single_turn=key is None, instructions=instructions)
-        return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)
+    It must not know its `ChatStream`: it ends when a loop that was left drops the stream.
+
+    Raises:
+        ChatStopped: The turn did not end with a reply. The error has the history with the user's message.
+    """
+    runtime = definition.view(await definition.async_runtime(current_scope()))
+    conversation = _open(runtime, definition, options, message, history)
+    loop, unanswered = asyncio.get_running_loop(), None
+    unsubscribe = (options.abort or AbortSignal()).subscribe(
+        lambda reason: loop.call_soon_threadsafe(conversation.abort, reason)
+    )
+    try:
+        async with aclosing(conversation.stream(message)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    if item.status == "unanswered":
+                        unanswered = item  # the run has still to record its end
+                        continue
+                    outcome = (item.text, item.status, item.usage, item.run, item.reason, item.code)
+                    item = ChatReply(*outcome, conversation.history, conversation.run_id)
+                yield item
+    finally:
+        unsubscribe()
+    if unanswered is not None:
+        raise unanswered_error(runtime.runs, conversation.run_id, unanswered, conversation.history)
+
+
+def _open(
+    runtime: OSRuntime,
+    definition: ChatDefinition,
+    options: ChatOptions,
+    message: Message | None,
+    history: NormalizedMessageList,
+) -> Conversation:
+    """Return the conversation of the call."""
+    key = options.key
+    run_id = options.run_id if key is None else definition.run_id(key)
+    if message is None and run_id is None:
+        raise CallImpossible(f"{definition.what}: `resume` needs a key or a run id")
+    if message is None and key is not None and run_id and not runtime.runs.is_recorded(run_id):
+        raise CallImpossible(f"{definition.what}: the conversation `{key}` does not exist")
+    system = history.system.text if history.system is not None else None
+    skill = definition.skill(options, system)
+    # What can differ from call to call comes with the message; otherwise the run keeps its first instructions.
+    changes = definition.is_template or system is not None
+    instructions = skill.phases[skill.entry].instructions if changes else None
+    within = enclosing(current_scope(), runtime, run_id)
+    beginning = Beginning(skill, history, within, is_single_turn=key is None, instructions=instructions)
+    return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)

@@ -18,7 +18,7 @@ import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
 from reyn.documents.document import FolderTimes
-from reyn.folders import OpenFolder, open_inside
+from reyn.folders import FOLDER, OpenFolder, open_beneath
 from reyn.permissions.gate import SHARED, memory_scope
 from reyn.ranking import Ranking
 
@@ -99,7 +99,10 @@ def read_memory(root: Path, name: str, scope: str) -> MemoryFile | None:
     if not _SLUG.fullmatch(name):
         return None
     path = root / memory_path(name, scope)
-    return _read(root, path, name, scope) if path.is_file() or path.is_symlink() else None
+    if not path.is_file() and not path.is_symlink():
+        return None
+    with OpenFolder("", os.open(root, FOLDER)) as project:
+        return _read(project, name, scope)
 
 
 def read_memories(root: Path, scopes: Sequence[str], max_age: float = 0) -> tuple[MemoryFile, ...]:
@@ -128,10 +131,8 @@ def _memories_of(root: Path, scope: str, max_age: float) -> tuple[MemoryFile, ..
     known = before.known if before is not None else {}
     named = [(stamp[0].removesuffix(".md"), stamp) for stamp in stamps]
     latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.fullmatch(name))
-    found = {
-        stamp: known.get(stamp) or _read(root, Path(f"{folder}/{name}.md"), name, scope)
-        for _, name, stamp in latest[:MAX_MEMORIES]
-    }
+    with OpenFolder("", os.open(root, FOLDER)) as project:
+        found = {stamp: known.get(stamp) or _read(project, name, scope) for _, name, stamp in latest[:MAX_MEMORIES]}
     if len(_listings) >= _MAX_FOLDERS:
         _listings.clear()
     _listings[folder] = _Listing(times, stamps, tuple(found.values()), found)
@@ -146,27 +147,27 @@ def _modified(path: str) -> int:
 
 
 def _stamps(root: Path, folder: str) -> list[_Stamp]:
-    """Return what changes when a Markdown file in a folder does; nothing if a link leads out of the project."""
-    with suppress(OSError):
-        handle = open_inside(root, folder)
-        if handle is None:
-            return []
-        with OpenFolder(folder, handle):
-            for follows_links in (True, False):  # a link may lead nowhere
-                with suppress(OSError), os.scandir(handle) as entries:
-                    return [_stamp(entry, follows_links) for entry in entries if entry.name.endswith(".md")]
+    """Return what changes when a Markdown file in a folder does; nothing if the folder is, or is below, a link."""
+    with (
+        suppress(OSError),
+        OpenFolder("", os.open(root, FOLDER)) as project,
+        OpenFolder(folder, open_beneath(project, folder[len(str(root)) + 1 :])) as handle,
+        os.scandir(handle) as entries,
+    ):
+        return [_stamp(entry) for entry in entries if entry.name.endswith(".md")]
     return []
 
 
-def _stamp(entry: os.DirEntry[str], follows_links: bool) -> _Stamp:
-    state = entry.stat(follow_symlinks=follows_links)
+def _stamp(entry: os.DirEntry[str]) -> _Stamp:
+    state = entry.stat(follow_symlinks=False)
     return entry.name, state.st_ctime_ns, state.st_size, state.st_ino
 
 
-def _read(root: Path, path: Path, name: str, scope: str) -> MemoryFile:
+def _read(project: int, name: str, scope: str) -> MemoryFile:
+    """Read a memory beneath the open folder of the project. No link is followed: the gate decides about this path."""
     label = memory_path(name, scope)
     try:
-        document = parse_front_matter(read_text(path, label, inside=root), label)
+        document = parse_front_matter(read_text(Path(label), label, beneath=project), label)
     except DocumentError as error:
         return MemoryFile(name, scope, error=error.finding.message)
     front = document.value if isinstance(document.value, dict) else {}

@@ -107,19 +107,25 @@ class SkillImportOp(PlannedOp):
             conversion = to_reyn(skill, call.args.get("name", ""))
         except _ReadDenied as error:
             return error.verdict
-        except AgentSkillInvalid as error:
-            return Plan(verdict.rule, result=call.error(f"{error.code}: {error.message}"))
+        except (AgentSkillInvalid, OpFailed) as error:  # tells about the folder as much as its content does
+            failed = call.failed(error) if isinstance(error, OpFailed) else call.error(f"{error.code}: {error.message}")
+            return Plan(verdict.rule, result=failed, approval=_joined(*map(approval_of, asked)))
         notes = [*conversion.unconverted, *left_out][:_MAX_NOTES]
         instructions = skill.body[:_MAX_INSTRUCTIONS]
         plan = plan_draft(call, env, conversion.name, conversion.files, unconverted=notes, instructions=instructions)
         if isinstance(plan, Denied):
             return plan
-        approvals = dict.fromkeys(filter(None, (*map(approval_of, asked), plan.approval)))
-        return replace(plan, approval=" and ".join(approvals), reads=_digest(files)) if approvals else plan
+        approval = _joined(*map(approval_of, asked), plan.approval)
+        return replace(plan, approval=approval, reads=_digest(files)) if approval else plan
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
         """Return why recorded changes are not those of a draft; the folder that was read is not recorded."""
         return recorded.outside(lambda path: path.startswith(f"{DRAFT}/"))
+
+
+def _joined(*rules: str | None) -> str | None:
+    """Return the rules that want a person to approve, as one approval names them."""
+    return " and ".join(dict.fromkeys(filter(None, rules))) or None
 
 
 class _ReadDenied(Exception):

@@ -67,10 +67,15 @@ class Bubblewrap(Backend):
             readable_descriptor(
                 _encoded(*_namespaces(access, has_user=bool(user)), *_mounts(access, limits, sources))
             ) as options,
-            launched(argv, access, limits, temporary=_TEMPORARY, user=user, other_tasks=others) as (
-                program,
-                descriptor,
-            ),
+            launched(
+                argv,
+                access,
+                limits,
+                temporary=_TEMPORARY,
+                user=user,
+                devices="/dev" if user else "",
+                other_tasks=others,
+            ) as (program, descriptor),
         ):
             command = [self._path, "--args", str(options), "--", *program]
             process = start_piped(command, env={}, cwd="/", pass_fds=(options, descriptor, *sources.descriptors))

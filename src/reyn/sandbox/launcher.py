@@ -1,7 +1,8 @@
 """The program that confines itself and becomes another one: executed by the bare interpreter inside the sandbox.
 
-`launcher SPECIFICATION`: the descriptor of what to do, as `marshal` writes it. It sets limits, gives up the identity
-of root, applies Landlock rules if there are any, installs the system-call filter and executes the program.
+`launcher SPECIFICATION`: the descriptor of what to do, as `marshal` writes it. It sets limits, protects devices, gives
+up the identity of root, applies Landlock rules if there are any, installs the system-call filter and executes the
+program.
 """
 
 import ctypes
@@ -19,6 +20,7 @@ _CAPABILITIES_VERSION = 0x20080522
 _DAC_OVERRIDE, _FOWNER = 1, 3
 _OPENAT2, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 437, 444, 445, 446
 _NO_SYMLINKS = 0x04
+_READ_ONLY = 0x1 | 0x2 | 0x8 | 0x20 | 0x1000  # MS_RDONLY, MS_NOSUID, MS_NOEXEC, MS_REMOUNT, MS_BIND
 _FILE_RIGHTS = 0xC007  # execute, write, read, truncate, device ioctls
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -31,6 +33,8 @@ def main() -> None:
         for kind, most in wanted["limits"]:
             resource.setrlimit(kind, (most, most))
         check("no_new_privs", libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        if wanted["devices"]:
+            protect_devices(wanted["devices"])
         drop_privileges(wanted["user"])
         bound_tasks(wanted["tasks"])
         if wanted["landlock"] is not None:
@@ -56,6 +60,17 @@ def check(name: str, result: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)
     return result
+
+
+def protect_devices(folder: str) -> None:
+    """Make the devices in a folder read-only mounts: they are nodes of the host, whose mode and times root can change.
+
+    Reading and writing a device needs no writable mount. `bwrap` could only remount them so that they do not open.
+    """
+    for name in os.listdir(folder):  # noqa: PTH208 - `pathlib` is slow to import
+        path = f"{folder}/{name}"
+        if stat.S_ISCHR(os.lstat(path).st_mode):
+            check(path, libc.mount(None, os.fsencode(path), None, ctypes.c_ulong(_READ_ONLY), None))
 
 
 def drop_privileges(user: int) -> None:

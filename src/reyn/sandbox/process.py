@@ -123,6 +123,7 @@ def launched(
     temporary: str,
     user: int,
     landlock: object = None,
+    devices: str = "",
     other_tasks: int = 0,
 ) -> Iterator[tuple[list[str], int]]:
     """Yield the command that confines itself and becomes a program, and the descriptor that it needs.
@@ -134,6 +135,7 @@ def launched(
         temporary: Its temporary folder.
         user: The number of the user that it becomes, if root starts it; otherwise 0.
         landlock: Landlock rules; without them, changing the metadata of files is allowed.
+        devices: A folder of mounted devices that become read-only, if root starts the program.
         other_tasks: How many processes and threads the kernel counts besides those of the program.
     """
     rules = FilterRules(access.network, access.subprocesses, landlock is None, access.groups)
@@ -150,6 +152,7 @@ def launched(
         "user": user,
         "tasks": (limits.processes if access.subprocesses else _THREADS) + other_tasks,
         "landlock": landlock,
+        "devices": devices,
         "filter": compile_filter(rules),
     }
     with readable_descriptor(marshal.dumps(wanted)) as descriptor:

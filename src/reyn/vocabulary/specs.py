@@ -36,6 +36,9 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     unsafe_fields: tuple[str, ...] = ()
     """Fields that make an unsafe form unsafe: the op ensures that a call without them has no lasting effect."""
 
+    reveals: bool = False
+    """Whether the result depends on the file or folder that the call names: such a form needs the verdict to read."""
+
     def effect_of(self, args: dict[str, Any]) -> EffectClass:
         """Return the effect class of a call with these arguments."""
         if self.unsafe_fields and not any(args.get(name) for name in self.unsafe_fields):

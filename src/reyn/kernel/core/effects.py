@@ -133,8 +133,8 @@ class CallModel(Effect[ModelReply]):
     needs_images: bool = False
     """Whether only a model that reads images can answer."""
 
-    outcomes = (kinds.LlmResponded,)
-    failures = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)
+    outcomes: ClassVar[tuple[type[Body], ...]] = (kinds.LlmResponded,)
+    failures: ClassVar[tuple[type[Body], ...]] = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)
 
     def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
         assert isinstance(outcome, kinds.LlmResponded)

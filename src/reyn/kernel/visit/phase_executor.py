@@ -158,7 +158,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     try:
         await _take_turns(progress)
     except VisitFault as fault:
-        if phase.keeps_turns:
+        if context.is_conversation:
             _end_turn(phase, entry, fault.reason, tape, fault.code)
         else:
             await _fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)

@@ -149,8 +149,8 @@ class TurnContext:
         prepared, step = self.prepared, self._entry.step
         ranks = {name: number for number, name in enumerate(self._phase.definition.reads, start=1)}
         names = {content: f"{step}.read{ranks[name]}" for name, content in prepared.reads}
-        if prepared.rollback is not None:
-            names[prepared.rollback.rejected_artifact] = f"{step}.rejected"
+        if (back := prepared.rollback) is not None and back.rejected_artifact is not None:
+            names[back.rejected_artifact] = f"{step}.rejected"
         if self._handoff is not None:
             names[self._handoff] = f"{step}.handoff"
         for message in apply_mutations(_NO_MESSAGES, self.pending):
@@ -209,10 +209,10 @@ class TurnContext:
 
     def as_values(self, spec: TurnSpec, system: kinds.FrameMessage) -> Turn:
         """Return a turn as values. Its system message becomes that of a decision: without ops, and their targets."""
-        content, overviews = self._tape.content, self.overviews
+        content, overviews, back = self._tape.content, self.overviews, self.prepared.rollback
         listed, best = (overviews.text, overviews.best) if overviews is not None else (None, ())
         rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
-        said = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
+        said = kinds.FrameMessage("user", ((back and back.note) or kinds.Part(blob=self.prepared.hash, plain=True),))
         if not self.is_conversation:
             frame = replace(self._turn_frame(None), results=0, results_digest=None, done=())
             said = turn_message(frame, "", has_choices=False)

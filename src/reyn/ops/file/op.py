@@ -18,7 +18,7 @@ from reyn.journal import digest
 from reyn.ops.file.reading import read_file
 from reyn.ops.file.searching import glob_files, glob_root, grep_files
 from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
-from reyn.ops.op import Call, Env, HoldsSecret, Plan, RecordedChanges, Result
+from reyn.ops.op import Call, Env, HoldsSecret, Plan, RecordedChanges, Result, approval_of
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import EffectClass, OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
@@ -45,6 +45,7 @@ def _form(
     result_fields: Fields,
     *,
     any_of: tuple[str, ...] = (),
+    reveals: bool = True,
     **example: Any,
 ) -> OpForm:
     return OpForm(
@@ -54,6 +55,7 @@ def _form(
         effect=effect,
         result=result("file", op, result_fields),
         example={"kind": "file", "op": op, **example},
+        reveals=reveals,
     )
 
 
@@ -99,6 +101,7 @@ FILE_FORMS = (
         {"path": path(), "content": text(_MAX_FILE_CHARS)},
         {},
         {"path": STRING},
+        reveals=False,
         path="workspace:notes.md",
         content="# Notes\n",
     ),
@@ -166,6 +169,7 @@ FILE_FORMS = (
         {"path": path(), "output_path": path(), "entry_template": text(2_000, min_length=1)},
         {"header": text(20_000, default="")},
         {"path": STRING, "output_path": STRING, "entries": INTEGER, "skipped": INTEGER},
+        reveals=False,  # the file that it writes; `write_index` asks the gate about the folder that it lists
         path="output/notes",
         output_path="output/notes/index.md",
         entry_template="- {title}: {slug}.md",
@@ -217,26 +221,32 @@ class FileOp:
         op: str = call.args["op"]
         arguments = _FORMS[op].complete(call.args)
         location = locate(_PATHS[op](arguments), env.roots)
-        verdict = env.gate.read(location) if op in _READERS else env.gate.write(location)
+        verdict = env.gate.write(location) if op in _WRITERS else env.gate.read(location)
         if isinstance(verdict, Denied):
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
         if op in _READERS:
             reads = _content_hash(location, env) if approval and op == "read" else ""
             return Plan(verdict.rule, approval=approval, reads=reads, locations=(location,))
+        read_approval = None
+        if _FORMS[op].reveals:
+            reading = env.gate.read(location)
+            if isinstance(reading, Denied):
+                return reading
+            read_approval = approval_of(reading)
         try:
             written = _WRITERS[op](arguments, location, env)
         except HoldsSecret:
             raise
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
-            return Plan(verdict.rule, result=call.failed(error))
+            return Plan(verdict.rule, result=call.failed(error), approval=read_approval)
         if isinstance(written, Denied):
             return written
-        fields, change, read_approval = written
+        fields, change, source_approval = written
+        result, read_approval = call.ok(**fields), read_approval or source_approval
         if change is None:
-            return Plan(verdict.rule, (), call.ok(**fields), approval=read_approval)
-        asked = f"{approval} and {read_approval}" if approval and read_approval else approval or read_approval
-        result = call.ok(**fields)
+            return Plan(verdict.rule, (), result, approval=read_approval)
+        asked = " and ".join(dict.fromkeys(filter(None, (approval, read_approval)))) or None
         return Plan(verdict.rule, (change.change,), result, change.blobs, approval=asked, locations=(location,))
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:

@@ -233,6 +233,10 @@ class Connections:
             await self._open.pop(key).aclose()
 
 
+async def _accept_result(_name: str, _result: Any) -> None:
+    """Accept a result. The SDK would apply patterns of the server's output schema, on the event loop without a limit."""
+
+
 class Connection:
     """One server. A task of its own opens and closes the client, as the SDK requires."""
 
@@ -263,6 +267,7 @@ class Connection:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._server.timeout):
                     self._client = await stack.enter_async_context(await self._new_client(stack))
+                    self._client.session.validate_tool_result = _accept_result
                     await self._list()
                 self._opened.set_result(None)
                 await self._stop.wait()
