@@ -2,11 +2,11 @@
 
 While it fits, a turn costs the same however long the transcript is: its size is part of the run's state. Above the
 budget, the oldest tool results are truncated first, then whole turns are left out, each with its calls and results, so
-that every call that is sent has its result. Of the current turn, only calls that change nothing are left out: the model
-sees what it has done. The run's own transcript stays whole; the frame records what was sent.
+that every call that is sent has its result. Of the current turn, only calls that may be repeated are left out:
+the model sees what it has done. The run's own transcript stays whole; the frame records what was sent.
 
 The current turn of a conversation, which no summary replaces, may exceed the conversation's `max_tokens`. Then results
-that changed nothing are truncated, except the newest ones.
+of ops that may be repeated are truncated, except the newest ones.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class TranscriptLayout(PromptLayout):
             log: The ops of the visit.
             contents: The contents of the messages.
             blobs: Those that are not stored yet.
-            is_soft: Whether only older results that changed nothing are truncated.
+            is_soft: Whether only older results of ops that may be repeated are truncated.
         """
         self._input = begins
         self._is_soft = is_soft
@@ -195,14 +195,14 @@ class TranscriptLayout(PromptLayout):
         return self.overhead + sum(count if is_whole else min(count, _MARKER_TOKENS) + 1 for count, is_whole in counts)
 
     def _is_done(self, messages: tuple[kinds.FrameMessage, ...], turn: tuple[int, ...]) -> bool:
-        """Return whether a turn has calls that may have changed something, or their results."""
+        """Return whether a turn has calls that must not be repeated, or their results."""
         results = messages[turn[-1] + 1 : turn[-1] + 2]  # without native calls, the results are a message of their own
         return any(
-            _has_results(message) and not self._changed_nothing(message)
+            _has_results(message) and not self._is_harmless(message)
             for message in (*map(messages.__getitem__, turn), *results)
         )
 
-    def _changed_nothing(self, message: kinds.FrameMessage) -> bool:
+    def _is_harmless(self, message: kinds.FrameMessage) -> bool:
         blobs = [part.blob for part in message.parts if part.blob is not None and part.image is None]
         return bool(blobs) and self._harmless.issuperset(blobs)
 
@@ -210,7 +210,7 @@ class TranscriptLayout(PromptLayout):
         """Return whether a soft budget leaves a message as it is."""
         if not self._is_soft or number < self._input:
             return False
-        return number == self._input or number >= self._newest or not self._changed_nothing(message)
+        return number == self._input or number >= self._newest or not self._is_harmless(message)
 
     def _pieces(self, number: int, message: kinds.FrameMessage) -> Iterator[Piece]:
         if self._is_fixed(number, message) and number < self._first_added:
