@@ -357,7 +357,7 @@ def test_a_table_shows_the_whole_target_of_a_link(cells: int, columns: int):
         assert target in shown
 
 
-HOSTILE = [
+HIGHLIGHTED = [
     "perl",
     "clean",
     "ecl",
@@ -374,7 +374,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("language", HOSTILE)
+@pytest.mark.parametrize("language", HIGHLIGHTED)
 @pytest.mark.parametrize("code", ["if (x) { return 'a'; }", "((((<<<<"])
 def test_code_in_other_languages_is_not_highlighted(language: str, code: str):
     """A model names the language; some highlighters take minutes for a page."""

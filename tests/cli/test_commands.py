@@ -49,6 +49,7 @@ def test_run_with_json_prints_only_the_result_to_stdout(here: Path, reyn):
         "code": "",
         "hint": "",
         "cost": None,
+        "visits": [],
     }
     assert "run r1" in output.err
 

@@ -115,7 +115,7 @@ def test_every_kind_of_mutation_reaches_a_real_turn(tmp_path: Path):
         assert [len(message.images) for message in sent] == [0, 0, 0, 0, 0, 1, 0, 0]
         assert "may have taken effect" in sent[6].text
         assert "second" in sent[0].text
-        assert "first" not in sent[0].text
+        assert "] first" not in sent[0].text
         assert reply.text == "Fine."
         await talk.check()
 

@@ -233,14 +233,14 @@ def run_with(project: Project, model: Any, value: Any, **how: Any) -> Any:
 
 def test_a_model_declares_its_limit_and_a_smaller_one_of_the_project_holds(tmp_path: Path):
     project = one_phase(tmp_path)
-    assert run_with(project, Window([finish()]), {"text": WORDS * 100}).ok
-    assert tokens_of(project, 0) <= 600
-    assert [budget and budget["limit"] for budget in budgets(project)] == [600]
+    assert run_with(project, Window([finish()], limit=800), {"text": WORDS * 100}).ok
+    assert tokens_of(project, 0) <= 800
+    assert [budget and budget["limit"] for budget in budgets(project)] == [800]
     assert project.is_sound()
-    for limit, expected in ((5000, 600), (450, 450)):
+    for limit, expected in ((5000, 800), (700, 700)):
         other = one_phase(tmp_path / str(limit))
         configure(tmp_path / str(limit), limit)
-        assert run_with(other, Window([finish()]), {"text": WORDS * 100}).ok
+        assert run_with(other, Window([finish()], limit=800), {"text": WORDS * 100}).ok
         assert [budget and budget["limit"] for budget in budgets(other)] == [expected]
 
 
@@ -397,14 +397,14 @@ def test_a_sub_run_has_the_limit_of_its_model_and_of_a_raise_in_its_parent(tmp_p
 
 def test_an_interrupted_visit_is_asked_again_with_the_same_prompt(tmp_path: Path):
     project = one_phase(tmp_path)
-    configure(tmp_path, 500)
+    configure(tmp_path, 700)
     (tmp_path / "f.txt").write_text(WORDS * 100)
     answers = [act(file("read", "f.txt")), finish()]
     assert project.run("s", answers[:1], {"text": WORDS * 50}).status == "failed"
     before = project.events("frame_built")[-1]
     assert project.resume(answers, retry=True).ok
     assert project.events("frame_built")[-1] == before
-    assert tokens_of(project, 0) <= 500
+    assert tokens_of(project, 0) <= 700
     assert project.is_sound()
 
 

@@ -39,7 +39,7 @@ def reword(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "WORDING", OTHER)
     monkeypatch.setattr(prompt, "OPENING", "Choose a candidate and answer with JSON.\n")
     monkeypatch.setattr(turn, "correction", lambda a, p, m: render.correction(a, p, f"please fix: {m}"))
-    monkeypatch.setattr("reyn.contract.verdicts.short", lambda words: f"reworded: {words}")
+    monkeypatch.setattr("reyn.contract.verdicts.bounded", lambda words: f"reworded: {words}")
     monkeypatch.setattr(render, "READ_LENGTH", 999)
 
 

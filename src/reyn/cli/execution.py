@@ -66,6 +66,7 @@ def execute(
 
 def _report(runtime: SyncRuntime, result: RunResult, progress: Progress) -> Report:
     if wants_json():
+        progress.read_visits(result.run_id)
         return Report(result_as_json(result) | {"visits": progress.visits}, code=result.exit_code)
     took, action = duration(progress.took), runtime.runs.next_action(runtime.runs.find(result.run_id))
     new = tuple(warning for warning in result.warnings if warning not in progress.warned)

@@ -124,8 +124,7 @@ class Progress:
         self._stream_answer(event)
         self._received = 0
         entry = self._timeline.add(event)
-        if entry is not None and "ops" in entry.data and event.run_id == self.run_id:
-            self.visits.append({key: entry.data[key] for key in ("phase", "visit", "ops")})
+        self._note_visit(event, entry)
         if entry is None or entry.type not in _BEGINNINGS:
             self.introduce(event.run_id)
         self._is_introduced = True
@@ -162,6 +161,19 @@ class Progress:
         assert isinstance(body, kinds.LlmResponded)
         text = self._runtime.runs.content(body.text).decode(errors="replace")
         self._stream(Delta(event.run_id, body.call, text))
+
+    def _note_visit(self, event: Event, entry: TimelineEntry | None) -> None:
+        if entry is not None and "ops" in entry.data and event.run_id == self.run_id:
+            self.visits.append({key: entry.data[key] for key in ("phase", "visit", "ops")})
+
+    def read_visits(self, run_id: str) -> None:
+        """Read the visits of a run that this command did not execute."""
+        if self.run_id:
+            return
+        self.run_id = run_id
+        timeline = Timeline(self._runtime.runs.content, self._runtime.runs.events)
+        for event in self._runtime.runs.events(run_id):
+            self._note_visit(event, timeline.add(event))
 
     def introduce(self, run_id: str) -> None:
         """Print the id of the run before anything else, even if the run has no new event."""
