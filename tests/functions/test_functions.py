@@ -390,7 +390,7 @@ def test_the_advice_of_tools_and_the_rule_about_calls_follow_the_docstring(tmp_p
             "# Tools\n- look: Look only once.\n- search: Search before you answer.\n"
         )
         assert "Call a tool through the tool call interface." in told
-        assert "- helper" not in told
+        assert "- helper:" not in told
         [row] = rt.runs.all()
         assert rt.runs.replay(row.run_id).events == len(kinds(rt, row.run_id))
 

@@ -274,6 +274,9 @@ def test_each_call_is_reserved_before_it_is_made_and_settled_afterwards(
     assert sum(charge.calls for charge in journal.charges()) == len(calls)
 
 
+_ASKS = ("ask", "AttemptModel", "CallModel")
+
+
 @pytest.mark.slow
 def test_the_kernel_asks_for_an_answer_in_two_places_only():
     """A third place needs a scenario above."""
@@ -281,11 +284,12 @@ def test_the_kernel_asks_for_an_answer_in_two_places_only():
     source = Path(reyn.__file__).parent
     for path in source.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("ask", "CallModel"):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ASKS:
                 found.add((str(path.relative_to(source)), node.func.id))
     assert found == {
         ("kernel/visit/turn.py", "ask"),
         ("kernel/visit/compaction.py", "ask"),
+        ("kernel/visit/model_call.py", "AttemptModel"),
         ("kernel/visit/model_call.py", "CallModel"),
     }
 

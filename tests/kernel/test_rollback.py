@@ -182,3 +182,63 @@ def test_a_node_receives_the_reason_after_a_crash(tmp_path: Path):
     assert project.resume(answers, retry=True).ok
     assert "1 answer rejected" in project.model.turn_message(0)
     assert project.is_sound()
+
+
+SAID, DONE = "pack the vase", act(file("write", "output/vase.txt", content="packed"))
+
+
+def make_talk(root: Path, graph: dict[str, list[str]]) -> Project:
+    keys = {"talk": "conversation: true\n"}
+    inputs = {"talk": "user_message"}
+    back = "on_phase_failure: rollback\n"
+    note = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
+    artifacts = {"note": note}
+    write_skill(
+        root, "s", graph, artifacts=artifacts, inputs=inputs, phase_keys=keys, ops={"talk": "file"}, skill_keys=back
+    )
+    return Project(root)
+
+
+def test_a_conversation_keeps_what_was_done_when_a_later_phase_fails(tmp_path: Path):
+    project = make_talk(tmp_path, {"talk": ["talk", "ship"], "ship": ["end"]})
+    answers = [go("talk", "Hello!"), DONE, go("ship", "first"), "no", "no", go("ship", "second"), finish()]
+    with project.open(answers, max_phase_retries=1) as rt:
+        result = rt.run("s", "I am Kim", run_id="k")
+        assert result.question is not None
+        rt.answer("k", result.question.id, SAID)
+        result = rt.resume("k")
+    assert result.ok, result
+    assert result.path == ("talk", "talk", "ship", "talk", "ship")
+    roles, texts = zip(*[(one.role, one.text) for one in project.model.requests[5].messages[1:]], strict=True)
+    assert roles == ("user", "assistant", "user", "assistant", "user", "assistant", "user")
+    assert (texts[0], texts[2]) == ("I am Kim", SAID)
+    assert "vase.txt" in texts[4]
+    assert texts[6].startswith("# Rejected\nThe next phase failed: phase `ship`: 2 answers rejected")
+    assert not any("Hello!" in text for role, text in zip(roles, texts, strict=True) if role == "user")
+    assert (tmp_path / "output/vase.txt").read_text() == "packed"
+    assert project.is_sound()
+
+
+def test_a_rejected_visit_of_a_conversation_keeps_what_was_done(tmp_path: Path):
+    project = make_talk(tmp_path, {"plan": ["talk"], "talk": ["ship"], "ship": ["end"]})
+    said, again = ({**go("talk", text)} for text in (SAID, "please"))
+    for one in (said, again):
+        one["artifact"]["type"] = "user_message"
+    result = project.run("s", [said, DONE, "no", "no", again, go("ship", "first"), finish()], max_phase_retries=1)
+    assert result.ok, result
+    texts = [one.text for one in project.model.requests[5].messages[1:]]
+    assert (texts[0], texts[-1], len(texts)) == (SAID, "please", 4)
+    assert "vase.txt" in texts[2]
+    assert (tmp_path / "output/vase.txt").read_text() == "packed"
+    assert project.is_sound()
+
+
+def test_a_turn_without_an_answer_after_a_rollback_waits_for_the_next_message(tmp_path: Path):
+    project = make_talk(tmp_path, {"talk": ["talk", "ship"], "ship": ["end"]})
+    with project.open([go("ship", "first"), "no", "no", "no", "no", go("talk", "Yes.")], max_phase_retries=1) as rt:
+        result = rt.run("s", SAID, run_id="k")
+        assert result.question is not None, result
+        rt.answer("k", result.question.id, "Still there?")
+        assert rt.resume("k").question is not None
+    assert project.model.requests[-1].messages[-1].text == "Still there?"
+    assert project.is_sound()

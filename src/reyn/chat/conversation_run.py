@@ -136,7 +136,7 @@ class ConversationRun:
     def history(self) -> NormalizedMessageList:
         """The messages so far, with those that the conversation began with."""
         found = self._history
-        return history_of(self._runtime.runs, self.run_id, self._beginning.history) if found is None else found
+        return history_of(self._runtime, self.run_id, self._beginning.history) if found is None else found
 
     def publish(self, item: ChatItem) -> None:
         """Add an item to the stream, after those of events so far."""

@@ -25,6 +25,7 @@ from reyn.errors import (
 )
 from reyn.journal import ENDED
 from reyn.journal.kinds import Part
+from reyn.runs.preview import stopped_turn
 
 if TYPE_CHECKING:
     from reyn.chat.items import Reply
@@ -41,29 +42,35 @@ CONTINUE_THERE = "Nothing was sent. Continue there, or leave it there first."
 _rendered = RenderedMessages()
 
 
-def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSAGES) -> NormalizedMessageList:
+def history_of(runtime: OSRuntime, run_id: str, before: NormalizedMessageList = NO_MESSAGES) -> NormalizedMessageList:
     """Return the messages of a conversation as its user sees them. Only messages that are new are read.
 
+    A turn that has stopped has what it completed, and says which calls were not executed.
+
     Args:
-        runs: The recorded runs.
+        runtime: The runtime of the conversation.
         run_id: The conversation.
         before: The messages until its first turn. Their system message stays, unless a hook replaced it.
     """
+    content: ReadBlob = runtime.runs.content
+    services = runtime.services
     try:
-        state = runs.state(run_id)
+        state = runtime.runs.state(run_id)
     except RunNotFound:  # it did not start
         return before
+    if state.is_turn_open and state.status != "running":
+        state, content = stopped_turn(services.journal, run_id, services.compile_skill)
     found = state.conversations.get(state.phase)
     if found is None:  # it stopped before its first turn
         return before
     # The list of the run shares its memory with the one that the next call extends.
-    start = HISTORIES.load(found.history, runs.content)
+    start = HISTORIES.load(found.history, content)
     rendered = _rendered.render(
-        run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (NO_MESSAGES, start)
+        run_id, found.messages, lambda message: _as_seen(message, content), lambda: (NO_MESSAGES, start)
     )
     system = found.messages.system
     is_replaced = system is not None and system.content and system.parts != (Part(blob=found.instructions),)
-    return rendered.with_system(_as_seen(system, runs.content) if system and is_replaced else before.system)
+    return rendered.with_system(_as_seen(system, content) if system and is_replaced else before.system)
 
 
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
@@ -123,7 +130,7 @@ def end_turn(runtime: OSRuntime, row: RunRow) -> bool:
     """
     runs, run_id = runtime.runs, row.run_id
     if row.wait is not None and not row.wait.is_message:
-        raise stop_error(runs, runs.result(run_id), history_of(runs, run_id))
+        raise stop_error(runs, runs.result(run_id), history_of(runtime, run_id))
     if row.wait is not None or row.status in ENDED:
         return False
     runtime.conversations.abort_turn(run_id, "a new message came before the reply")

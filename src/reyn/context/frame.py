@@ -8,7 +8,9 @@ import msgspec
 
 from reyn.context.budget import FrameSection
 from reyn.context.options import option_lines
+from reyn.context.words import one_line
 from reyn.contract import Candidate
+from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
@@ -69,10 +71,16 @@ class StableFrame(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """The reason for a rollback, and the hash of the artifact that was rejected."""
+    """The reason for a rollback, and the hash of the artifact that was rejected; `None` if a transcript has it."""
 
-    rejected_artifact: str
+    rejected_artifact: str | None
     reason: str
+
+    @property
+    def note(self) -> Part | None:
+        """What a conversation is told: its transcript has the input of the visit, and what it decided."""
+        text = f"# Rejected\nThe next phase failed: {one_line(self.reason)}\nIt was given what you decided before."
+        return Part(text=text) if self.rejected_artifact is None else None
 
 
 class RejectedArtifact(msgspec.Struct, frozen=True):

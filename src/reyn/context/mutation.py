@@ -70,8 +70,8 @@ class ContextReplace(ContextMutation, frozen=True):
 class ContextSummary(ContextMutation, frozen=True):
     """A summary replaces the older messages.
 
-    The last `keep` messages stay, more if that would part a tool call from its result, and so does the last message of
-    the user. `remember` are texts to remember beyond the summary.
+    The last `keep` messages stay, more if that would part a tool call from its result, and so does the current turn:
+    the last message of the user and all after it. `remember` are texts to remember beyond the summary.
     """
 
     summary: Content
@@ -241,15 +241,12 @@ def check_transcript(messages: object) -> NormalizedMessageList:
 def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedMessage, ...]:
     """Return the messages that a compaction keeps.
 
-    They are the last `keep` ones, more if the first of these were the result of a call that is not among them, and
-    before them the last message of the user, if it is older.
+    They are the last `keep` ones, more if the first of these were the result of a call that is not among them, and the
+    whole current turn: the last message of the user and all after it.
     """
-    kept = messages.tail(keep)
-    while kept and kept[0].role == "tool" and len(kept) < messages.length:
-        kept = messages.tail(len(kept) + 1)
-    if any(message.is_said for message in kept):
-        return tuple(message for message in kept if not message.is_summary)
-    older = reversed(messages.tail(messages.length)[: messages.length - len(kept)])
-    first = next((message for message in older if message.is_said), None)
-    rest = tuple(message for message in kept if not message.is_summary)
-    return rest if first is None else (first, *rest)
+    every = messages.tail(messages.length)
+    said = next((number for number in range(len(every) - 1, -1, -1) if every[number].is_said), len(every))
+    first = min(said, max(0, len(every) - keep))
+    while 0 < first < len(every) and every[first].role == "tool":
+        first -= 1
+    return tuple(message for message in every[first:] if not message.is_summary)

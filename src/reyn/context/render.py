@@ -90,13 +90,15 @@ def turn_message(turn: TurnFrame, closing: str, *, has_choices: bool) -> FrameMe
         closing: The end of the message.
         has_choices: Whether there are several candidates. With one, a message with the input alone has no closing.
     """
+    if turn.rollback is not None and (note := turn.rollback.note) is not None:
+        return FrameMessage("user", (note,))
     order_of = turn.orders.get
     parts = [Part(blob=turn.input_hash, plain=True, order=order_of(turn.input_hash))]
     for name, content in turn.reads:
         parts += [Part(text=f"{_EARLIER}{name}\n"), Part(blob=content, plain=True, order=order_of(content))]
     if turn.handoff is not None:
         parts += [Part(text=f"\n\n{HANDOFF_HEADING}\n"), Part(blob=turn.handoff)]
-    if turn.rollback is not None:
+    if turn.rollback is not None and turn.rollback.rejected_artifact is not None:
         reason = one_line(turn.rollback.reason)
         parts += [
             Part(text=f"\n\n# Rejected\nThe next phase failed: {reason}\nIt was given what you produced before:\n"),

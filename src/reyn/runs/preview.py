@@ -1,7 +1,8 @@
 """Preview prompts: execute a run in memory up to a model call, and read what the model would see.
 
 A preview uses the code of a real run (pinned copies, `visit`, `Driver`), so it cannot differ from one. It performs only
-ops that read, behind the permission gate, and writes nothing to the project's journal.
+ops that read, behind the permission gate, and writes nothing to the project's journal. `stopped_turn` reads in the
+same way what a turn of a conversation has completed.
 """
 
 from __future__ import annotations
@@ -13,18 +14,28 @@ from msgspec.structs import replace
 
 from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
-from reyn.errors import InputInvalid, RunNotResumable
+from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.journal.questions import reply_to
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, PerformOp, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Visit
+from reyn.kernel.core.run_state import apply
 from reyn.kernel.core.tape import RecordingEnded
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
 from reyn.kernel.world.inbox import answer_error, inbox_events
-from reyn.kernel.world.loading import load_run, new_run, new_tape, pin_ops, pin_run, pin_settings, unpin_ops
+from reyn.kernel.world.loading import (
+    load_run,
+    load_uncancelled,
+    new_run,
+    new_tape,
+    pin_ops,
+    pin_run,
+    pin_settings,
+    unpin_ops,
+)
 from reyn.runs.frames import RecordedPrompt
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Journal
+    from reyn.journal.canonical import ReadBlob
     from reyn.kernel.core.driver import ProgramCompiler
     from reyn.kernel.core.effects import Effect, StartChildren
     from reyn.kernel.core.snapshot import Models, RunState
@@ -225,6 +237,26 @@ async def next_prompt(
     return RecordedPrompt.at(run_id, chain(journal.read(run_id), tape.pending), None, tape.content).messages
 
 
+# -- a turn that has stopped ----------------------------------------------------------------------------
+
+
+def stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
+    """Return the state of a run as if its turn were aborted where it has stopped, and the content of this state.
+
+    Its transcript has every call that was completed, also those of an answer whose other calls were not.
+    """
+    tape, state, _ = load_uncancelled(journal, run_id)
+    execution = Driver(tape, compile_skill, _LeavingWorld(run_id, state, None, None)).execute()
+    try:
+        execution.send(None)
+    except StopIteration:
+        for event in tape.pending:
+            state = apply(state, decode(event), event.ts)
+            if event.kind == kinds.PhaseAborted.kind:
+                return state, tape.content
+    raise InternalError(f"the turn of run `{run_id}` did not end when it was aborted")
+
+
 class _StillWorld:
     """A world in which nothing happens: it answers the open question, and stops at the first effect."""
 
@@ -270,3 +302,12 @@ class _StillWorld:
 
     async def settle(self, *, is_finishing: bool = False) -> None:
         """End nothing: nothing was started."""
+
+
+class _LeavingWorld(_StillWorld):
+    """A still world in which the user aborts the turn as soon as it has stopped."""
+
+    def external_events(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
+        if not state.is_turn_open:
+            return []
+        return [(kinds.TurnAborted("the turn stopped before its reply", state.messages_taken), ())]

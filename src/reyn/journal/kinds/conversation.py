@@ -143,7 +143,8 @@ class ContextMutated(Body, frozen=True):
 class ContextCompacted(Body, frozen=True):
     """A summary replaced the older messages of a conversation; with an `error`, a note that they are left out.
 
-    `call` is the model call that wrote the `summary`. The last `kept` messages and the last message of the user stay.
+    `call` is the model call that wrote the `summary`, or failed. The last `kept` messages stay, among them the whole
+    current turn, which begins with the last message of the user.
     `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript, and
     `size_after` is its length in bytes.
     """

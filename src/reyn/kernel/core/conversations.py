@@ -1,7 +1,7 @@
 """Transcripts and messages of agents in the state of a run: values, and what each event does to them. No I/O.
 
 A transcript refers to its messages by hash, so the state stays small. Events become mutations and pass through the
-compile pipeline; a transcript that a failed visit extended is dropped by keeping the one from before the visit.
+compile pipeline. That of a conversation has what every visit completed, also one that failed or was rolled back.
 """
 
 from __future__ import annotations

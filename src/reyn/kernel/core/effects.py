@@ -103,13 +103,15 @@ class AnswerSpec(Protocol):
 class ModelReply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
-    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`).
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`). `error` is set instead
+    of a text if an `AttemptModel` failed.
     """
 
     text: str
     hash: str
     is_truncated: bool = False
     probability: float | None = None
+    error: str = ""
 
 
 @dataclass
@@ -131,12 +133,24 @@ class CallModel(Effect[ModelReply]):
     needs_images: bool = False
     """Whether only a model that reads images can answer."""
 
-    outcomes = (kinds.LlmResponded,)
-    failures = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)
+    outcomes: ClassVar[tuple[type[Body], ...]] = (kinds.LlmResponded,)
+    failures: ClassVar[tuple[type[Body], ...]] = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)
 
     def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
         assert isinstance(outcome, kinds.LlmResponded)
         return ModelReply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
+
+
+class AttemptModel(CallModel):
+    """Ask the model for what the visit can do without: a failed call does not stop the run."""
+
+    outcomes = (kinds.LlmResponded, kinds.LlmFailed)
+    failures = (kinds.BudgetRefused, kinds.AllowanceReached)
+
+    def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
+        if isinstance(outcome, kinds.LlmFailed):
+            return ModelReply("", "", error=f"{outcome.code}: {outcome.message}")
+        return super().result(outcome, content)
 
 
 @dataclass

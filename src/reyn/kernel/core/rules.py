@@ -144,7 +144,6 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),
-            conversations=state.conversations,
             has_message=False,
         ),
         history=history.with_visit(body.phase),
@@ -213,11 +212,9 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
         state = replace(state, turn_end=None)
     if body.type == "finish":
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
-    assert state.visit.input is not None  # since `run_started`
     visit = state.visit
-    completed = CompletedVisit(
-        body.phase, state.visit.input, artifact, visit.latest, visit.handoffs, visit.conversations
-    )
+    assert visit.input is not None  # since `run_started`
+    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs)
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),
@@ -234,31 +231,26 @@ def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
 
 
 def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
-    """End the run, or visit the phase again: its next message is another turn."""
+    """End the run, or visit the phase again: its next message is another turn, not a repetition after a rollback."""
     ending = Ending("unanswered" if body.code else "abort", body.reason, body.code) if body.ends else None
-    visit = replace(state.visit, is_open=False, is_continued=False)
+    back = state.visit.rollback if body.ends else None
+    visit = replace(state.visit, is_open=False, is_continued=False, rollback=back)
     received = state.received.aborted(body) if state.received is not None else None
     return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received, turn_end=body)
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
-    """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
-    visit = replace(state.visit, is_open=False)
-    return replace(
-        state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None, recovery=_SETTLED
-    )
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None, recovery=_SETTLED)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
-    """Return to the previous visit, with the artifacts and handoffs that it could read."""
-    trail = state.history.trail
+    """Return to the previous visit, with the artifacts and handoffs that it could read. Conversations stay."""
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=kinds.RollbackRef(body.rejected, body.reason)),
         history=state.history.rolled_back(),
         ending=None,
-        conversations=trail[-1].conversations if trail else state.conversations,
     )
 
 

@@ -116,7 +116,7 @@ def _end(state: RunState, ending: Ending, skill: Skill) -> Move:
         return kinds.SkillCompleted(output.result or output.artifact)
     if ending.kind in ("abort", "no_progress"):
         return kinds.SkillAborted(state.phase, ending.reason)
-    if ending.kind == "failure" and skill.on_phase_failure == "rollback" and state.history.trail:
+    if ending.kind in ("failure", "unanswered") and skill.on_phase_failure == "rollback" and state.history.trail:
         before = state.history.trail[-1]
         return kinds.PhaseRolledBack(state.phase, before.phase, before.input, before.artifact, ending.reason)
     return kinds.RunFailed(ending.code, ending.reason)

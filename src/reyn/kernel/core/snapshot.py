@@ -81,8 +81,6 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.ChildEnded, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
-    conversations: dict[str, Transcript] = {}
-    """The transcripts when the visit started."""
     has_message: bool = False
     """Whether the visit has added to the transcript of a conversation, first the user's message."""
     is_continued: bool = False
@@ -107,8 +105,6 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     """The latest artifacts when the visit started."""
     handoffs: Handoffs
     """The handoffs when the visit started."""
-    conversations: dict[str, Transcript] = {}
-    """The transcripts when the visit started."""
 
 
 class DecisionMade(msgspec.Struct, frozen=True, gc=False):

@@ -1,8 +1,9 @@
 """Compact a conversation: a recorded model call summarises the older messages, and the summary replaces them.
 
 A conversation is compacted when its transcript exceeds the phase's `max_tokens`, or when the model or the program asks
-for it. A recent tail and the last message of the user stay as they are. The memory of the conversation is no message:
-it is pinned, and every prompt contains it as it is.
+for it. A recent tail and the current turn, which begins with the last message of the user, stay as they are; if the
+turn alone is too long, `transcript_budget` truncates results in its prompts. The memory of the conversation is no
+message: it is pinned, and every prompt contains it as it is.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     """Return what to compact before the next turn; `None` if the conversation fits, or has nothing to summarise."""
     max_tokens, conversation = phase.transcript_tokens(tape.state), context.transcript
     is_asked, context.wants_compaction = context.wants_compaction or conversation.wants_compaction, False
+    context.most_tokens = max_tokens if conversation.tokens > max_tokens else None
     if conversation.tokens <= max_tokens and not is_asked:
         return None
     most_kept = min(max_tokens, conversation.tokens) // TAIL_SHARE
@@ -98,12 +100,10 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
         if kept and kept_tokens + size > most_kept:
             break
         kept, kept_tokens = kept + 1, kept_tokens + size
-    if conversation.history:  # it is replaced as a whole
-        kept = min(kept, conversation.messages.length)
-    stay = recent_tail(messages, kept)
-    kept = len(stay) - (len(stay) > 0 and stay[0] not in messages.tail(len(stay)))
+    stay = recent_tail(conversation.messages, kept)  # a history is replaced as a whole
+    kept = len(stay)
     older = messages.tail(messages.length)[: messages.length - kept]
-    if len([message for message in older if not message.is_summary and message not in stay]) < 1:
+    if all(message.is_summary for message in older):
         return None
     texts = [sent_text(message, tape.content) for message in stay]
     kept_tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
@@ -115,8 +115,8 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
 async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape: Tape) -> int:
     """Ask the model for a summary and record it. Return the number of model calls.
 
-    An invalid summary is asked for again, like any answer. Without a valid one, the older messages are left out, and
-    a note in their place says so.
+    An invalid summary is asked for again, like any answer. Without a valid one, or if the call fails, the older
+    messages are left out, and a note in their place says so.
 
     Args:
         plan: What to replace.
@@ -140,7 +140,12 @@ async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape:
         reference = kinds.TranscriptRef(plan.older.length, plan.older.digest)
         frame = tape.emit(kinds.FrameBuilt(recorded, "full", transcript=reference))
         call = f"{step}.{int(number) + attempt}"
-        reply = await ask(request, phase.model, frame, call, tape, (), "", plan.older, needs_images=plan.needs_images)
+        reply = await ask(
+            request, phase.model, frame, call, tape, (), "", plan.older, needs_images=plan.needs_images, may_fail=True
+        )
+        if reply.error:
+            _record(plan, phase.name, call, _LEFT_OUT, tape, reply.error)
+            return attempt
         summary = _summary(reply.text, phase.settings.sizes, validator)
         if isinstance(summary, str):
             _record(plan, phase.name, call, summary, tape)

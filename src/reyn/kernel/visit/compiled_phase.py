@@ -412,12 +412,6 @@ class CompiledPhase(RunContext):
         return spec
 
     @cached_property
-    def keeps_turns(self) -> bool:
-        """Whether a turn without a usable answer keeps its message and completed ops, because it is not rolled back."""
-        is_kept = self.follows_itself or self.skill.on_phase_failure == "fail"
-        return self.definition.conversation is not None and is_kept
-
-    @cached_property
     def follows_itself(self) -> bool:
         """Whether the phase can be visited again right after itself."""
         return self.name in successors(self.skill, self.name)

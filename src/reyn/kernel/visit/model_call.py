@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.journal import canonical, digest, kinds
-from reyn.kernel.core.effects import CallModel, ModelReply
+from reyn.kernel.core.effects import AttemptModel, CallModel, ModelReply
 from reyn.kernel.core.limits import within_allowance
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ async def ask(
     transcript: NormalizedMessageList | None = None,
     turn: Callable[[], Turn] | None = None,
     needs_images: bool = False,
+    *,
+    may_fail: bool = False,
 ) -> ModelReply:
     """Record the intent of a call and await its answer, within a visit.
 
@@ -42,6 +44,7 @@ async def ask(
         transcript: The messages after the system message, if the frame refers to a transcript.
         turn: Returns the turn as values, if the model may act or the phase is a conversation.
         needs_images: Whether only a model that reads images can answer.
+        may_fail: Whether the visit goes on if the call fails; the reply has the error.
     """
     schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
@@ -50,9 +53,8 @@ async def ask(
         call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
     request = tape.emit(intent, schema, *tools).request
-    reply = await CallModel(
-        call, model, frame.messages, spec, request, results, input_hash, transcript, turn, needs_images
-    )
+    asked = (call, model, frame.messages, spec, request, results, input_hash, transcript, turn, needs_images)
+    reply = await (AttemptModel(*asked) if may_fail else CallModel(*asked))
     if tape.state.over is not None:
         await within_allowance(tape)
     return reply

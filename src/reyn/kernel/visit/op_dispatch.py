@@ -111,6 +111,15 @@ class OpLog:
         if outcome.status != "ok" or self._failures:
             self._count_failure(args, outcome)
 
+    def harmless_results(self) -> frozenset[str]:
+        """Return the hashes of the results of ops that succeeded and do no harm if they are repeated."""
+        harmless: dict[str, bool] = {}
+        for args, name, is_ok in self.performed:
+            form = self._vocabulary.form_of(args)
+            is_safe = is_ok and form is not None and form.effect_of(args) != "unsafe"
+            harmless[name] = is_safe and harmless.get(name, True)
+        return frozenset(name for name, is_safe in harmless.items() if is_safe)
+
     def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
         """Return the results after the first ones by the positions of their ops in the answer of a call.
 

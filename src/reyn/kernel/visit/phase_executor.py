@@ -158,7 +158,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     try:
         await _take_turns(progress)
     except VisitFault as fault:
-        if phase.keeps_turns:
+        if context.is_conversation:
             _end_turn(phase, entry, fault.reason, tape, fault.code)
         else:
             await _fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
@@ -247,11 +247,12 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     last_call = progress.call
     progress.count_calls(1)
     prompt: Prompt | None = None
-    if phase.limits_prompt(tape.state):
+    if context.most_tokens is not None or phase.limits_prompt(tape.state):
         contents = context.contents(last_call)
         if context.grows(draft.spec):
+            fitted, most = context.transcript, context.most_tokens
             prompt = await fit_transcript(
-                progress.draft, context.transcript, contents, phase, progress.log, progress.call, tape
+                progress.draft, fitted, contents, phase, progress.log, progress.call, tape, most
             )
         else:
             prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)

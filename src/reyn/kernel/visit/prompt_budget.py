@@ -69,10 +69,14 @@ class TurnBudget:
         tokens: The most tokens that the prompt may have.
         counter: The name of the token counter.
         model: The model that is called.
+        is_soft: Whether a prompt that cannot be truncated to it may have more tokens, instead of stopping the run.
     """
 
-    def __init__(self, tokens: int, counter: CounterName, phase: CompiledPhase, tape: Tape) -> None:
+    def __init__(
+        self, tokens: int, counter: CounterName, phase: CompiledPhase, tape: Tape, *, is_soft: bool = False
+    ) -> None:
         self.tokens = tokens
+        self.is_soft = is_soft
         self.counter = counter
         self.model = phase.model or tape.state.models.name
         self._phase = phase
@@ -82,9 +86,11 @@ class TurnBudget:
         self._recorded = tape.upcoming.kind if tape.upcoming is not None and is_other_wording else None
 
     @classmethod
-    def of(cls, phase: CompiledPhase, tape: Tape) -> TurnBudget | None:
-        """Return the budget of the next turn; `None` if there is none."""
+    def of(cls, phase: CompiledPhase, tape: Tape, soft: int | None = None) -> TurnBudget | None:
+        """Return the budget of the next turn, the soft one if it is lower; `None` if there is none."""
         limit = phase.prompt_limit(tape.state)
+        if soft is not None and (limit.tokens is None or soft < limit.tokens):
+            return cls(soft, limit.counter, phase, tape, is_soft=True)
         return None if limit.tokens is None else cls(limit.tokens, limit.counter, phase, tape)
 
     @property
@@ -111,7 +117,7 @@ class TurnBudget:
         tight_spec: TurnSpec,
         call: str,
     ) -> Prompt | None:
-        """Return a prompt within the budget; `None` after the run was stopped at the limit and continued.
+        """Return a prompt within the budget; `None` if a soft one is too low, or after a stop at the limit.
 
         Args:
             fitting: Counts the prompt, and truncates it.
@@ -126,9 +132,12 @@ class TurnBudget:
             fitted = recall_fitted(await FitTokens(call, self.counter, self.model, fitting), tight.content)
             if fitted.texts and len(fitted.texts) != len(tight.pieces):
                 raise RunBlocked(f"the recorded sections of the prompt `{call}` are not those of its phase")
-        is_over = fitted.tokens > self.tokens if self._recorded is None else self._recorded == kinds.LimitReached.kind
+        is_over = fitted.tokens > self.tokens
+        if self._recorded is not None and not self.is_soft:
+            is_over = self._recorded == kinds.LimitReached.kind
         if is_over:
-            await self._stop(fitted.tokens)
+            if not self.is_soft:
+                await self._stop(fitted.tokens)
             return None
         budget = kinds.PromptBudget(self.tokens, fitted.tokens, self.counter, self.factor)
         if not fitted.texts:

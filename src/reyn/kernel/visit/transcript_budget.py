@@ -2,7 +2,11 @@
 
 While it fits, a turn costs the same however long the transcript is: its size is part of the run's state. Above the
 budget, the oldest tool results are truncated first, then whole turns are left out, each with its calls and results, so
-that every call that is sent has its result. The run's own transcript stays whole; the frame records what was sent.
+that every call that is sent has its result. Of the current turn, only calls that may be repeated are left out:
+the model sees what it has done. The run's own transcript stays whole; the frame records what was sent.
+
+The current turn of a conversation, which no summary replaces, may exceed the conversation's `max_tokens`. Then results
+of ops that may be repeated are truncated, except the newest ones.
 """
 
 from __future__ import annotations
@@ -50,12 +54,28 @@ _MARKER_TOKENS = 40
 
 
 async def fit_transcript(
-    draft: Draft, transcript: Transcript, contents: Contents, phase: CompiledPhase, log: OpLog, call: str, tape: Tape
+    draft: Draft,
+    transcript: Transcript,
+    contents: Contents,
+    phase: CompiledPhase,
+    log: OpLog,
+    call: str,
+    tape: Tape,
+    most: int | None = None,
 ) -> Prompt | None:
-    """Return the prompt of a turn within its budget; `None` if it needs none. Stops the run if that is impossible."""
-    attempts = 0
+    """Return the prompt of a turn within its budget; `None` if it needs none. Stops the run if that is impossible.
+
+    `most` is the size of the transcript that it should not exceed, if results can be truncated to it.
+    """
+    attempts, soft = 0, None
+    if most is not None and transcript.tokens > most:
+        spec, _, sent = draft(is_truncated=False)
+        whole = contents.including(spec.stable)
+        size = _Size.of(transcript, sent, whole)
+        least = TranscriptLayout.of(transcript, sent, log, whole, is_soft=True).least
+        soft = max(most + size.tokens - transcript.tokens + MESSAGE_TOKENS * size.messages, least)
     while True:
-        budget = TurnBudget.of(phase, tape)
+        budget = TurnBudget.of(phase, tape, soft)
         if budget is None:
             return None
         spec, _, sent = draft(is_truncated=False)
@@ -69,11 +89,14 @@ async def fit_transcript(
             return None
         attempts += 1
         tight_spec, _, tight_sent = draft(is_truncated=True)
-        tight = TranscriptLayout.of(transcript, tight_sent, log, contents.including(tight_spec.stable))
+        tight = TranscriptLayout.of(
+            transcript, tight_sent, log, contents.including(tight_spec.stable), is_soft=budget.is_soft
+        )
         fitting = _TranscriptFitting(tight, budget.tokens, budget.factor)
         prompt = await budget.fit(fitting, Prompt(spec, ()), tight, tight_spec, f"{call}.tokens{attempts}")
         if prompt is not None:
             return prompt
+        soft = soft + -(-soft // 4) if soft is not None else None
 
 
 class _Size(NamedTuple):
@@ -112,6 +135,8 @@ class TranscriptLayout(PromptLayout):
         log: OpLog,
         contents: Contents,
         blobs: Sequence[Blob] = (),
+        *,
+        is_soft: bool = False,
     ) -> None:
         """Lay out messages.
 
@@ -122,8 +147,11 @@ class TranscriptLayout(PromptLayout):
             log: The ops of the visit.
             contents: The contents of the messages.
             blobs: Those that are not stored yet.
+            is_soft: Whether only older results of ops that may be repeated are truncated.
         """
         self._input = begins
+        self._is_soft = is_soft
+        self._harmless = log.harmless_results()
         self._first_added = len(messages) - added
         self._names: Mapping[str, str] = dict(zip(log.results, log.calls, strict=True))
         self._blobs = tuple(blobs)
@@ -133,16 +161,23 @@ class TranscriptLayout(PromptLayout):
         self._newest = starts.pop() if starts and starts[-1] > begins else self._first_added
         """The number of the first message of the newest turn."""
         ends = [*starts[1:], self._newest]
-        self.turns = [
+        turns = [
             tuple(number for number in range(start, end) if number != begins)
             for start, end in zip(starts, ends, strict=bool(starts))
         ]
+        self.turns = [turn for turn in turns if not is_soft and (turn[0] < begins or not self._is_done(messages, turn))]
         """The numbers of the messages of each turn that can be left out, the oldest turn first."""
         super().__init__(messages, log, contents, is_truncated=True)
 
     @classmethod
     def of(
-        cls, transcript: Transcript, sent: NormalizedMessageList, log: OpLog, contents: Contents
+        cls,
+        transcript: Transcript,
+        sent: NormalizedMessageList,
+        log: OpLog,
+        contents: Contents,
+        *,
+        is_soft: bool = False,
     ) -> TranscriptLayout:
         """Lay out what a turn would send. Messages of a caller's history are stored to be referred to."""
         blobs: list[Blob] = []
@@ -151,10 +186,36 @@ class TranscriptLayout(PromptLayout):
             contents = contents.including(blob)
         added = sent.length - transcript.length
         begins = 1 if transcript.visit else _last_said(sent[: len(messages) - added])
-        return cls(messages, begins, added, log, contents, blobs)
+        return cls(messages, begins, added, log, contents, blobs, is_soft=is_soft)
+
+    @property
+    def least(self) -> int:
+        """The estimated tokens of the prompt with all truncated that can be."""
+        counts = [(ESTIMATES["chars"].count(piece.section.text), piece.section.never_truncate) for piece in self.pieces]
+        return self.overhead + sum(count if is_whole else min(count, _MARKER_TOKENS) + 1 for count, is_whole in counts)
+
+    def _is_done(self, messages: tuple[kinds.FrameMessage, ...], turn: tuple[int, ...]) -> bool:
+        """Return whether a turn has calls that must not be repeated, or their results."""
+        results = messages[turn[-1] + 1 : turn[-1] + 2]  # without native calls, the results are a message of their own
+        return any(
+            _has_results(message) and not self._is_harmless(message)
+            for message in (*map(messages.__getitem__, turn), *results)
+        )
+
+    def _is_harmless(self, message: kinds.FrameMessage) -> bool:
+        blobs = [part.blob for part in message.parts if part.blob is not None and part.image is None]
+        return bool(blobs) and self._harmless.issuperset(blobs)
+
+    def _is_fixed(self, number: int, message: kinds.FrameMessage) -> bool:
+        """Return whether a soft budget leaves a message as it is."""
+        if not self._is_soft or number < self._input:
+            return False
+        return number == self._input or number >= self._newest or not self._is_harmless(message)
 
     def _pieces(self, number: int, message: kinds.FrameMessage) -> Iterator[Piece]:
-        if number in (0, self._input):
+        if self._is_fixed(number, message) and number < self._first_added:
+            yield Piece(number, 0, Section("transcript", sent_text(message, self._contents.get), never_truncate=True))
+        elif number in (0, self._input):
             yield from self._parts(number, message, "input" if number else "system")
         elif message.role == "assistant" and number < self._first_added:
             text = sent_text(message, self._contents.get)
@@ -168,15 +229,15 @@ class TranscriptLayout(PromptLayout):
 
     def _results_of(self, number: int, message: kinds.FrameMessage) -> Iterator[Piece]:
         """Yield the parts of tool results, or of an older message of the user, which can all be truncated."""
-        has_results = message.role == "tool" or message.parts[:1] == RESULTS_PARTS
-        name = "results" if has_results else "transcript"
+        name = "results" if _has_results(message) else "transcript"
         for index, part in enumerate(message.parts):
             text = message_text(kinds.FrameMessage("user", (part,)), self._contents.get)
             if part.blob is None:
                 yield Piece(number, index, Section(name, text, never_truncate=True))
                 continue
             full_name = self._names.get(part.blob, "")
-            priority = NEW_RESULT if number >= self._newest else OLD_RESULT
+            is_done = number > self._input and part.blob not in self._harmless
+            priority = NEW_RESULT if number >= self._newest or is_done else OLD_RESULT
             section = content_section(name, text, priority, full_name, self._log)
             yield Piece(number, index, section, part.blob, full_name)
 
@@ -193,6 +254,10 @@ class TranscriptLayout(PromptLayout):
             first = messages[begins]
             messages[begins] = kinds.FrameMessage("user", (kinds.Part(text=_LEFT_OUT), *first.parts))
         return prompt._replace(messages=tuple(messages), blobs=(*self._blobs, *prompt.blobs))
+
+
+def _has_results(message: kinds.FrameMessage) -> bool:
+    return message.role == "tool" or message.parts[:1] == RESULTS_PARTS
 
 
 def _last_said(messages: Sequence[NormalizedMessage]) -> int:

@@ -110,6 +110,7 @@ class TurnContext:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
         hooked: The mutations of hooks for this turn, if it has a fresh frame.
         wants_compaction: Whether the model asked for a compaction.
+        most_tokens: The size that the transcript exceeded before this turn, if it did.
         needs_images: Whether only a model that reads images can answer: images came with the message, with the run's
             history in the first turn, or from a hook. Those of earlier turns can be described.
         truncated: The names under which ops can read content that the frames of the visit truncate.
@@ -127,10 +128,8 @@ class TurnContext:
     ) -> None:
         """Start a visit. `overviews` is the list of what ops can act on."""
         self.overviews = overviews
-        self._phase = phase
-        self._entry = entry
-        self.prepared = prepared
-        self._handoff = handoff
+        self._phase, self._entry = phase, entry
+        self.prepared, self._handoff = prepared, handoff
         self._log, self.truncated = log, log.truncated
         self._tape = tape
         self.is_conversation = phase.definition.conversation is not None
@@ -140,6 +139,7 @@ class TurnContext:
         self.pending: tuple[ContextMutation, ...] = ()
         self.hooked: tuple[ContextMutation, ...] = ()
         self.wants_compaction = False
+        self.most_tokens: int | None = None
         self.needs_images = bool(prepared.images)
         self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
         """The turn whose ops are being executed, its call, and the number of results before it."""
@@ -149,8 +149,8 @@ class TurnContext:
         prepared, step = self.prepared, self._entry.step
         ranks = {name: number for number, name in enumerate(self._phase.definition.reads, start=1)}
         names = {content: f"{step}.read{ranks[name]}" for name, content in prepared.reads}
-        if prepared.rollback is not None:
-            names[prepared.rollback.rejected_artifact] = f"{step}.rejected"
+        if (back := prepared.rollback) is not None and back.rejected_artifact is not None:
+            names[back.rejected_artifact] = f"{step}.rejected"
         if self._handoff is not None:
             names[self._handoff] = f"{step}.handoff"
         for message in apply_mutations(_NO_MESSAGES, self.pending):
@@ -209,10 +209,10 @@ class TurnContext:
 
     def as_values(self, spec: TurnSpec, system: kinds.FrameMessage) -> Turn:
         """Return a turn as values. Its system message becomes that of a decision: without ops, and their targets."""
-        content, overviews = self._tape.content, self.overviews
+        content, overviews, back = self._tape.content, self.overviews, self.prepared.rollback
         listed, best = (overviews.text, overviews.best) if overviews is not None else (None, ())
         rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
-        said = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
+        said = kinds.FrameMessage("user", ((back and back.note) or kinds.Part(blob=self.prepared.hash, plain=True),))
         if not self.is_conversation:
             frame = replace(self._turn_frame(None), results=0, results_digest=None, done=())
             said = turn_message(frame, "", has_choices=False)

@@ -56,9 +56,12 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
 async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
     """Run the preprocessor on the input artifact, and truncate content that is too large for a prompt.
 
-    Includes the artifacts that the phase reads, if they exist and are not the input itself.
+    Includes the artifacts that the phase reads, if they exist and are not the input itself. After a rollback, the
+    transcript of a conversation has the input and what the visit did with it; it is told the reason alone.
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
+    if back is not None and phase.conversation is not None and entry.phase in tape.state.conversations:
+        return PreparedInput(entry.input.hash, entry.input.hash, rollback=Rollback(None, back.reason))
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
     is_reply, images, instructions = _continues(phase, entry), _images(entry, tape), None
     if is_reply:
@@ -80,7 +83,7 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     if len(content.content) > limit:
         shown, blobs = log.truncate_blob(f"{entry.step}.input", content, limit, tape), ()
     types = {shown: USER_MESSAGE.name if is_reply else entry.input.type} | {one: name for name, one in reads}
-    if back is not None and rollback is not None:
+    if back is not None and rollback is not None and rollback.rejected_artifact is not None:
         types[rollback.rejected_artifact] = back.rejected.type
     found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
     blobs = (*blobs, *dict.fromkeys(found.values()))

@@ -7,6 +7,7 @@ new run is a tape with one event, which names the run's own copies of skill, set
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -214,6 +215,16 @@ def load_run(journal: Journal, run_id: str) -> LoadedRun:
     folded = _fold(journal, run_id)
     started = check_executable(run_id, folded.head.state)
     return LoadedRun(_tape(journal.blob, run_id, folded.start, folded.open_visit), folded.head.state, started)
+
+
+def load_uncancelled(journal: Journal, run_id: str) -> LoadedRun:
+    """Load a run up to its cancellation, if a visit was in progress then; otherwise all of it. See `load_run`."""
+    folded = _fold(journal, run_id)
+    started, state = check_executable(run_id, folded.head.state), folded.start.state
+    events = tuple(takewhile(lambda event: event.kind != kinds.RunCancelled.kind, folded.open_visit))
+    for event in events:
+        state = apply(state, decode(event), event.ts)
+    return LoadedRun(_tape(journal.blob, run_id, folded.start, events), state, started)
 
 
 def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:

@@ -234,7 +234,7 @@ class Connections:
 
 
 async def _accept_result(_name: str, _result: Any) -> None:
-    """Accept a result. The SDK would apply patterns of the server's output schema, on the event loop without a limit."""
+    """Accept a result. The SDK would apply patterns of the output schema, on the event loop without a limit."""
 
 
 class Connection:

@@ -1,0 +1,114 @@
+"""A turn that stops between the calls of one answer: its history has those that were completed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.errors import ChatStopped
+from reyn.functions import llm_chat, tool
+from reyn.journal import MemoryJournal
+from tests.functions.test_chat import Chatty, calls
+
+LONG = 100_000
+DONE = {
+    "control": {
+        "type": "finish",
+        "decision": "finish",
+        "next_phase": None,
+        "confidence": 1,
+        "reason": {"summary": "done"},
+    },
+    "artifact": {"type": "reply", "data": {"text": "Shipped."}},
+}
+
+
+class Depot:
+    """A chat with a tool that runs, and a tool that a person must approve."""
+
+    def __init__(self, folder: Path, form: str, answer: list[tuple[str, dict[str, Any]]], *, size: int = 1) -> None:
+        self.shipped: list[int] = []
+        is_native = form == "tools"
+        acts = calls(*[(name, json.dumps(args)) for name, args in answer])
+        ops = json.dumps({"control_ir": [{"kind": name, **args} for name, args in answer]})
+        self.model = Chatty(acts if is_native else ops, *["Shipped." if is_native else json.dumps(DONE)] * 3)
+        self.model.answer_form = form
+        rules = {"tool": [{"ask": "insure"}, {"allow": "*"}]}
+        self.runtime = OSRuntime.open(folder, model=self.model, journal=MemoryJournal(), permissions=rules)
+
+        @tool(effect="unsafe")
+        def ship(crate: int) -> str:
+            """Ship a crate."""
+            self.shipped.append(crate)
+            return f"crate {crate} left" + "." * size
+
+        @tool(effect="unsafe")
+        def insure(crate: int) -> str:
+            """Insure a crate."""
+            return f"crate {crate} is insured"
+
+        @llm_chat(runtime=self.runtime, toolkit=[ship, insure])
+        async def chat(message: str, history: list[Any] | None = None) -> None:
+            """You ship crates."""
+
+        self.chat = chat
+
+
+ANSWERS = {
+    "before the question": [("ship", {"crate": 1}), ("insure", {"crate": 1})],
+    "two before, one after it": [
+        *[("ship", {"crate": number}) for number in (1, 2)],
+        *[("insure", {"crate": 1}), ("ship", {"crate": 3})],
+    ],
+    "none before it": [("insure", {"crate": 1}), ("ship", {"crate": 3})],
+}
+
+
+@pytest.mark.parametrize("size", [1, LONG])
+@pytest.mark.parametrize("form", ["tools", "full"])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_history_has_the_completed_calls_of_the_answer(tmp_path: Path, answer: str, form: str, size: int):
+    async def scenario() -> None:
+        depot = Depot(tmp_path, form, ANSWERS[answer], size=size)
+        async with depot.runtime as runtime:
+            with pytest.raises(ChatStopped) as stopped:
+                await depot.chat("ship it")
+            assert stopped.value.status == "waiting"
+            history, shipped = stopped.value.history, list(depot.shipped)
+            told = "\n".join(message.text for message in history if message.role != "assistant")
+            assert [number for number in (1, 2, 3) if f"crate {number} left" in told] == shipped
+            assert "is insured" not in told
+            await depot.chat("and?", history)
+            seen = "\n".join(message.text for message in depot.model.requests[-1].messages)
+            assert [number for number in (1, 2, 3) if f"crate {number} left" in seen] == shipped == depot.shipped
+
+            run = runtime.runs.find(stopped.value.run_id)
+            assert run.wait is not None
+            runtime.answer(run.run_id, run.wait.id, "approve")
+            reply = await depot.chat.options(run_id=run.run_id).resume()
+            told = "\n".join(message.text for message in reply.history)
+            assert [number for number in (1, 2, 3) if f"crate {number} left" in told] == depot.shipped
+            assert "crate 1 is insured" in told
+            await runtime.runs.replay(run.run_id)
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_turn_has_them_too(tmp_path: Path):
+    async def scenario() -> None:
+        depot = Depot(tmp_path, "tools", ANSWERS["before the question"])
+        async with depot.runtime as runtime:
+            with pytest.raises(ChatStopped) as stopped:
+                await depot.chat("ship it")
+            runtime.cancel(stopped.value.run_id)
+            with pytest.raises(ChatStopped) as cancelled:
+                await depot.chat.options(run_id=stopped.value.run_id).resume()
+            assert cancelled.value.status == "cancelled"
+            assert [message.status for message in cancelled.value.history] == ["", "", "", "cancelled"]
+
+    asyncio.run(scenario())
