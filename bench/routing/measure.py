@@ -155,7 +155,7 @@ def choices(root: Path, model: LocalModel, items: list[Item]) -> Iterator[tuple[
         cpu = time.process_time()
         choice = asyncio.run(model.choose_act(request))
         cpu = time.process_time() - cpu
-        skill = choice.act.fixed["skill"] if choice.act else None
+        skill = choice.act.fixed.get("skill", choice.act.label) if choice.act else None
         usage = choice.usage
         tokens = (usage.input_tokens, usage.output_tokens)
         yield item, Score(skill, skill == item.skill, prompt_tokens=tokens[0], output_tokens=tokens[1], cpu=cpu)

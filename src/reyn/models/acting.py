@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
     from reyn.models.protocol import ModelRequest, PerformedAct, Turn
 
-_TOPIC = "First say in one word what you have to do."
+_TO_DO = "First say in one word what you have to do."
+_ABOUT = "First say in one word what the message is about."
+"""The question in a conversation, whose messages are about more than its ops (`bench/routing`)."""
 WITHOUT_ACTS = ("Hello.", "How are you?", "Thank you.", "A general question.", "I have some news for you.")
 """Messages that need no act, for a phase. The edge of a conversation lists its own."""
 DECIDE = "answer"
@@ -102,7 +104,8 @@ def act_prompt(request: ModelRequest) -> ActPrompt | None:
     # A model calls an op that needs no arguments at random.
     acts = tuple(act for act in turn.acts if act.fields) or turn.acts
     shown, groups = _grouped(acts)
-    return ActPrompt(f"{request.task}\n\n{_TOPIC}", text, shown, replies, request.task, groups)
+    question = _ABOUT if turn.is_conversation else _TO_DO
+    return ActPrompt(f"{request.task}\n\n{question}", text, shown, replies, request.task, groups)
 
 
 def _grouped(acts: tuple[OfferedAct, ...]) -> tuple[tuple[OfferedAct, ...], dict[str, tuple[OfferedAct, ...]]]:
