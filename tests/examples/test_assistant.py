@@ -102,8 +102,9 @@ def test_a_new_message_after_a_kill_keeps_what_the_turn_has_done(project: Path):
 @real
 def test_the_embedded_model_is_killed_in_a_tool_and_resumed(project: Path):
     arguments = ("--model", "local", "--turns", "1")
-    kill_in_a_tool(project, *arguments, FIRST)
+    message = "What is the price of noodles?"
+    kill_in_a_tool(project, *arguments, message)
     assert say(project, *arguments, "--resume").strip()
     messages = conversation(project)
-    assert messages[0] == ("user", FIRST)
+    assert messages[0] == ("user", message)
     assert messages[-1][0] == "assistant"

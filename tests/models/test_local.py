@@ -562,3 +562,10 @@ def test_a_local_model_of_any_size_replies_in_plain_text(
     local._engine(model.path, model._settings).parameters = parameters  # type: ignore[arg-type]
     assert json.loads(asyncio.run(model.complete(TALK)).text)["data"] == {"text": "Tea."}
     assert "grammar" not in engine.requests[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["1.11", "null", "[]", '"in"', '{"control": 1}', '{"control": {"reason": []}}', '{"reason": {}}']
+)
+def test_an_answer_without_a_reason_is_left_as_it_is(text: str):
+    assert local._with_whole_reason(text) == text

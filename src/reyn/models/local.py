@@ -404,11 +404,16 @@ def _with_whole_reason(text: str) -> str:
         answer = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
-    told = answer.get("control", {}).get("reason", {}) if "control" in answer else answer
-    name = "summary" if "control" in answer else "reason"
-    if len(told.get(name, "")) < REASON_LENGTH:
+    match answer:
+        case {"control": {"reason": {"summary": str(reason)} as holder}}:
+            name = "summary"
+        case {"reason": str(reason)}:
+            holder, name = answer, "reason"
+        case _:
+            return text
+    if len(reason) < REASON_LENGTH:
         return text
-    told[name] = whole_sentences(told[name], REASON_LENGTH)
+    holder[name] = whole_sentences(reason, REASON_LENGTH)
     return json.dumps(answer, ensure_ascii=False)
 
 
