@@ -240,22 +240,6 @@ class TestSystemFolders:
         expected = ["lib/a.txt", "lib/deep/b.txt", "src/outside/project/own.txt"]
         assert self.seen(backend, system, access) == expected
 
-    def test_an_environment_in_the_folder_of_the_project_shows_only_itself(
-        self, backend: Backend, system: Path, monkeypatch: pytest.MonkeyPatch
-    ):
-        tree = self.tree(system)
-        project = tree.roots.project
-        library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
-        tree.fill(project, ["bin/tool", f"{library}/m.py", "pyvenv.cfg", "lib/own.txt", ".env"])
-        monkeypatch.setattr(sys, "prefix", str(project))
-        process._prefixes.cache_clear()
-        try:
-            seen = self.seen(backend, system, Access(private=tree.gate.private))
-        finally:
-            process._prefixes.cache_clear()
-        inside = [path.partition("project/")[2] for path in seen if "project/" in path]
-        assert inside == sorted(["bin/tool", f"{library}/m.py", "pyvenv.cfg"])
-
     def test_programs_of_a_run_do_not_see_the_project(self, backend: Backend, system: Path):
         root = system / "app"
         root.mkdir()
@@ -295,6 +279,46 @@ class TestSystemFolders:
             assert problems(root, "s", sandbox={"backend": backend.name}, python={"sandbox": "process"}, **rules) == ""
         finally:
             process._prefixes.cache_clear()
+
+
+@pytest.mark.parametrize("place", ["work/project", "work", "home/.local"])
+@pytest.mark.parametrize("kind", ["prefix", "base_prefix"])
+def test_an_environment_in_a_folder_with_other_things_shows_only_itself(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
+):
+    """The folder is that of the project, one above several projects, or the user's `~/.local`."""
+    library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    parts = ["bin/tool", "lib/libpython3.so.1", f"{library}/m.py", f"{library}/site-packages/n.py", "pyvenv.cfg"]
+    others = ["share/login.keyring", "bank/.env", "pip.conf", "lib/own.txt", "lib/node/x.so", ".env", "etc/t", "x.so"]
+    # Not in the temporary folder, which every sandbox replaces.
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="reyn-test-") as name:
+        top = Path(name).resolve()
+        folder = top / place
+        for path in (*parts, *others):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(path)
+        (top / "work/project").mkdir(parents=True, exist_ok=True)
+        top.chmod(0o755)
+        monkeypatch.setenv("HOME", str(top / "home"))
+        monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # the interpreter of the test stays visible
+        monkeypatch.setattr(sys, kind, str(folder))
+        process._python_parts.cache_clear()
+        try:
+            state = top / "work/project/.reyn"
+            roots = Roots(state.parent, state, state / "workspace/k")
+            private = Gate(roots, Policy(()), (parse_requests({}),), "s").private
+            outcome = run_program(
+                usable(backend),
+                (python_program(), "-S", "-c", READ_ALL),
+                Access(private=private),
+                LIMITS,
+                json.dumps([str(path) for path in folder.rglob("*")]).encode(),
+            )
+        finally:
+            process._python_parts.cache_clear()
+    assert outcome.returncode == 0, outcome.stderr
+    contents = json.loads(outcome.stdout)[0].items()
+    assert sorted(path.removeprefix(f"{folder}/") for path, content in contents if content) == sorted(parts)
 
 
 def test_an_ordinary_project_has_no_private_places(tmp_path: Path):
