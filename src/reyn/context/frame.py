@@ -167,5 +167,5 @@ def stable_frame(
         finish_criteria=skill.finish_criteria if can_finish else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,
-        act_lines=option_lines(ops, len(candidates)),
+        act_lines=option_lines(ops, len(candidates), lists_targets=definition.conversation is None),
     )
