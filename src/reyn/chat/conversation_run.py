@@ -22,7 +22,7 @@ from reyn.journal import kinds
 from reyn.kernel.runtime_types import LATER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from reyn.chat.beginning import Beginning
     from reyn.context import NormalizedMessageList
@@ -89,6 +89,7 @@ class ConversationRun:
         by: str = "",
         model: str | None = None,
         listener: Listener | None = None,
+        raise_limits: Mapping[str, int | None] | None = None,
     ) -> None:
         """Create a conversation. `reyn.chat.open_conversation` does this.
 
@@ -101,6 +102,7 @@ class ConversationRun:
             by: The name of the user; it is recorded with the messages.
             model: The model to call from here on, if the conversation exists.
             listener: A callback that receives every event after it is durable.
+            raise_limits: New values of limits that the run has from here on, if the conversation exists.
         """
         self._agent, self.executes_background_runs = agent, True
         self.questions = InterventionRegistry()
@@ -108,6 +110,7 @@ class ConversationRun:
         self._stays_open = self._runtime.services.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
         self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
+        self._raise_limits = raise_limits
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items = UnreadItems()
         self._replies = PendingReplies()
@@ -192,8 +195,8 @@ class ConversationRun:
         if self._replies.unsent and not self._stays_open and end_turn(self._runtime, row):
             self._turn.end()
         self._send()
-        model, self._model = self._model, None
-        return {"retry": state.status == "failed", "model": model}
+        model, self._model, raised, self._raise_limits = self._model, None, self._raise_limits, None
+        return {"retry": state.status == "failed", "model": model, "raised": raised}
 
     def _send(self) -> None:
         """Put what was said into the inbox of the run."""
@@ -219,7 +222,7 @@ class ConversationRun:
             if (idle := idle_result(self._runtime.runs, self.run_id, error)) is not None:
                 return self._stop(idle)
             is_stored = self._turn.posted > len(self._replies.unsent)
-            self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=is_stored))
+            self._fail(*failure_of(self._runtime, self.run_id, error, is_stored=is_stored))
         else:
             self._stop(result)
 

@@ -34,7 +34,7 @@ from reyn.skills import USER_MESSAGE, Skill
 from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from reyn.runtime import OSRuntime
 
@@ -99,6 +99,8 @@ class ChatOptions(CallOptions):
 
     key: str | None = None
     abort: AbortSignal | None = None
+    raise_limits: Mapping[str, int | None] | None = None
+    """See `LLMChat.resume`."""
 
 
 @dataclass(frozen=True)
@@ -281,4 +283,6 @@ def _open(
     instructions = skill.phases[skill.entry].instructions if changes else None
     within = enclosing(current_scope(), runtime, run_id)
     beginning = Beginning(skill, history, within, is_single_turn=key is None, instructions=instructions)
-    return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)
+    return Conversation(
+        lambda _: runtime, beginning, run_id or "", listener=options.listener, raise_limits=options.raise_limits
+    )
