@@ -89,7 +89,6 @@ class ConversationRun:
         by: str = "",
         model: str | None = None,
         listener: Listener | None = None,
-        raise_limits: Mapping[str, int | None] | None = None,
     ) -> None:
         """Create a conversation. `reyn.chat.open_conversation` does this.
 
@@ -102,7 +101,6 @@ class ConversationRun:
             by: The name of the user; it is recorded with the messages.
             model: The model to call from here on, if the conversation exists.
             listener: A callback that receives every event after it is durable.
-            raise_limits: New values of limits that the run has from here on, if the conversation exists.
         """
         self._agent, self.executes_background_runs = agent, True
         self.questions = InterventionRegistry()
@@ -110,7 +108,8 @@ class ConversationRun:
         self._stays_open = self._runtime.services.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
         self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
-        self._raise_limits = raise_limits
+        self._raise_limits: Mapping[str, int | None] | None = None
+        """New values of limits, from the next execution on."""
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items = UnreadItems()
         self._replies = PendingReplies()

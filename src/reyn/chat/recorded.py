@@ -26,8 +26,8 @@ from reyn.errors import (
     turn_hint,
 )
 from reyn.journal import ENDED, AbortTurn, Answer, Cancel
+from reyn.journal.family import parse_reply
 from reyn.journal.kinds import Part
-from reyn.journal.questions import parse_reply
 from reyn.runs.preview import end_reason, settled_state
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _hint(result: RunResult, action: NextAction | None) -> str | None:
         )
     if result.status == "limited" and action is not None and action.limit:
         raised = f'raise_limits={{"{action.limit}": {"…" if action.value is None else action.value}}}'
-        return f'Continue the turn with `resume({raised})` of the chat, or with `rt.resume("{run}", {raised})`.'
+        return f'Continue the turn with `resume({raised})` of the conversation, or with `rt.resume("{run}", {raised})`.'
     return hint_of(ModelAborted.code) if result.status == "aborted" else None
 
 

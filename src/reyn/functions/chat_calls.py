@@ -247,7 +247,7 @@ async def _stream(
         lambda reason: loop.call_soon_threadsafe(conversation.abort, reason)
     )
     try:
-        async with aclosing(conversation.stream(message)) as items:
+        async with aclosing(conversation.stream(message, raise_limits=options.raise_limits)) as items:
             async for item in items:
                 if isinstance(item, Reply):
                     if item.status == "unanswered":
@@ -283,6 +283,4 @@ def _open(
     instructions = skill.phases[skill.entry].instructions if changes else None
     within = enclosing(current_scope(), runtime, run_id)
     beginning = Beginning(skill, history, within, is_single_turn=key is None, instructions=instructions)
-    return Conversation(
-        lambda _: runtime, beginning, run_id or "", listener=options.listener, raise_limits=options.raise_limits
-    )
+    return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)

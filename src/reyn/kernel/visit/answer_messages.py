@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from reyn.context import AssistantMessage, MultimodalToolResult, ToolCancelled, ToolResult, UserMessage
 from reyn.context.render import image_parts, results_message
-from reyn.context.words import one_line
 from reyn.contract import Accepted
 from reyn.journal import kinds
+from reyn.jsonschema.words import one_line
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
 
