@@ -44,6 +44,7 @@ LIMITS = {
     "run_seconds": Limit({"limits": {"run_seconds": 50}}, 9_000),
     "run_tokens": Limit({"budgets": {"run": {"tokens": 2_600}}}, 900_000, output=500),
     "skill_tokens": Limit({"budgets": {"skill": {"scale": {"run": {"tokens": 2_600}}}}}, 900_000, output=500),
+    "day_tokens": Limit({"budgets": {"day": {"tokens": 2_600}}}, 900_000, output=500),
     "phase_seconds": Limit({"limits": {"phase_seconds": 50}}, 9_000, is_of_turn=True),
     "no_progress": Limit({}, 50, is_of_turn=True, tool="jam"),
     "max_act_turns": Limit({"limits": {"on_limit": "stop"}, "max_act_turns": 2}, 50, is_of_turn=True),

@@ -190,4 +190,6 @@ def failure_of(runtime: OSRuntime, run_id: str, error: Exception, *, is_stored: 
         if row.status in ENDED:
             return error, stopped
         return stop_error(runtime.runs, runtime.runs.result(run_id), history_of(runtime, run_id), note), stopped
+    if isinstance(error, ChatStopped):
+        return error, Stopped(error.status, error.message, error.code, error.hint)
     return error, Stopped("failed", str(error))
