@@ -242,15 +242,15 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     if phase.calls_hooks(tape.state) and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
         draft = progress.draft()
     if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
-        progress.count_calls(await compact(plan, phase, progress.call, tape))
+        progress.count_calls(await compact(plan, phase, context, progress.call, tape))
         draft = progress.draft()
     last_call = progress.call
     progress.count_calls(1)
     prompt: Prompt | None = None
-    if context.most_tokens is not None or phase.limits_prompt(tape.state):
+    if context.limit is not None or phase.limits_prompt(tape.state):
         contents = context.contents(last_call)
         if context.grows(draft.spec):
-            fitted, most = context.transcript, context.most_tokens
+            fitted, most = context.transcript, context.limit
             prompt = await fit_transcript(
                 progress.draft, fitted, contents, phase, progress.log, progress.call, tape, most
             )
