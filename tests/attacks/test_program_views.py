@@ -45,8 +45,18 @@ from reyn.workspace import Location, Roots, locate
 from tests.attacks.test_sandbox import usable
 from tests.ops.test_programs import GRANTED, call, make, one, shell
 from tests.ops.test_skill_drafts import AGENT_SKILL, Approving, results
+from tests.runtime.test_trials import add_case, problems
+from tests.support import finish, write_skill
 
 LIMITS = ProgramLimits(seconds=60)
+PYTHON_STEP = """permissions:
+  python:
+    - {module: ./m.py, function: f}
+postprocessor:
+  output_schema: note
+  steps:
+    - python: {module: ./m.py, function: f, into: data.text}
+"""
 READ_ALL = """
 import json, os, sys
 def content(path):
@@ -230,22 +240,6 @@ class TestSystemFolders:
         expected = ["lib/a.txt", "lib/deep/b.txt", "src/outside/project/own.txt"]
         assert self.seen(backend, system, access) == expected
 
-    def test_an_environment_in_the_folder_of_the_project_shows_only_itself(
-        self, backend: Backend, system: Path, monkeypatch: pytest.MonkeyPatch
-    ):
-        tree = self.tree(system)
-        project = tree.roots.project
-        library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
-        tree.fill(project, ["bin/tool", f"{library}/m.py", "pyvenv.cfg", "lib/own.txt", ".env"])
-        monkeypatch.setattr(sys, "prefix", str(project))
-        process._prefixes.cache_clear()
-        try:
-            seen = self.seen(backend, system, Access(private=tree.gate.private))
-        finally:
-            process._prefixes.cache_clear()
-        inside = [path.partition("project/")[2] for path in seen if "project/" in path]
-        assert inside == sorted(["bin/tool", f"{library}/m.py", "pyvenv.cfg"])
-
     def test_programs_of_a_run_do_not_see_the_project(self, backend: Backend, system: Path):
         root = system / "app"
         root.mkdir()
@@ -262,6 +256,69 @@ class TestSystemFolders:
         with pytest.raises(PythonFailed, match=r"own\.txt"):
             call_(sandbox="process", private=tree.gate.private)
         assert call_(sandbox="process").value == "own"  # without the private paths
+
+    @pytest.mark.parametrize("layout", ["below a system folder", "an environment", "a system folder"])
+    def test_a_safe_step_of_a_trial_does_not_see_the_real_project(
+        self, backend: Backend, system: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+    ):
+        root = system if layout == "a system folder" else system / "deep/app"
+        places = [".env", ".reyn/journal.db", "denied/d.txt"][layout == "a system folder" :]
+        skill = write_skill(root, "s", {"a": ["end"]}, skill_keys=PYTHON_STEP)
+        code = f"def f(artifact):\n    return ', '.join(filter(content, {[str(root / place) for place in places]!r}))\n"
+        code += "def content(path):\n    try: return open(path).read()\n    except OSError: return ''"
+        (skill / "m.py").write_text(code)
+        add_case(skill, "c", [finish()], {"artifact": {"type": "note", "data": {"text": ""}}})
+        for place in places:
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            (root / place).write_text("secret")
+        if layout == "an environment":
+            monkeypatch.setattr(sys, "prefix", str(root))
+        process._prefixes.cache_clear()
+        try:
+            rules: dict[str, Any] = {"permissions": {"file.read": [{"deny": "denied/"}]}}
+            assert problems(root, "s", sandbox={"backend": backend.name}, python={"sandbox": "process"}, **rules) == ""
+        finally:
+            process._prefixes.cache_clear()
+
+
+@pytest.mark.parametrize("place", ["work/project", "work", "home/.local"])
+@pytest.mark.parametrize("kind", ["prefix", "base_prefix"])
+def test_an_environment_in_a_folder_with_other_things_shows_only_itself(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
+):
+    """The folder is that of the project, one above several projects, or the user's `~/.local`."""
+    library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    parts = ["bin/tool", "lib/libpython3.so.1", f"{library}/m.py", f"{library}/site-packages/n.py", "pyvenv.cfg"]
+    others = ["share/login.keyring", "bank/.env", "pip.conf", "lib/own.txt", "lib/node/x.so", ".env", "etc/t", "x.so"]
+    # Not in the temporary folder, which every sandbox replaces.
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="reyn-test-") as name:
+        top = Path(name).resolve()
+        folder = top / place
+        for path in (*parts, *others):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(path)
+        (top / "work/project").mkdir(parents=True, exist_ok=True)
+        top.chmod(0o755)
+        monkeypatch.setenv("HOME", str(top / "home"))
+        monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # the interpreter of the test stays visible
+        monkeypatch.setattr(sys, kind, str(folder))
+        process._python_parts.cache_clear()
+        try:
+            state = top / "work/project/.reyn"
+            roots = Roots(state.parent, state, state / "workspace/k")
+            private = Gate(roots, Policy(()), (parse_requests({}),), "s").private
+            outcome = run_program(
+                usable(backend),
+                (python_program(), "-S", "-c", READ_ALL),
+                Access(private=private),
+                LIMITS,
+                json.dumps([str(path) for path in folder.rglob("*")]).encode(),
+            )
+        finally:
+            process._python_parts.cache_clear()
+    assert outcome.returncode == 0, outcome.stderr
+    contents = json.loads(outcome.stdout)[0].items()
+    assert sorted(path.removeprefix(f"{folder}/") for path, content in contents if content) == sorted(parts)
 
 
 def test_an_ordinary_project_has_no_private_places(tmp_path: Path):

@@ -17,11 +17,12 @@ from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.program_view import program_view
-from reyn.permissions import SYSTEM_CALLS, Allowed, AnyTarget, Denied, Verdict, refusal
+from reyn.permissions import SYSTEM_CALLS, Allowed, AnyTarget, Denied, Verdict, is_program_path, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
 from reyn.workspace.files import open_base
 from reyn.workspace.observation import Observation
+from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +157,7 @@ class SandboxedExecOp:
             sizes = {"file_bytes": env.file_bytes, "total_bytes": env.budget.most.recorded}
             observation = await asyncio.to_thread(Observation, folders, env.roots, **sizes)
             limits = limits_of(env, self.spec.complete(call.args)["timeout_seconds"])
-            argv = tuple(call.args["argv"])
+            argv = (_program_file(self.target(call), env), *call.args["argv"][1:])
             outcome = await in_thread(lambda stop: run_program(backend, argv, access, limits, stop=stop))
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
@@ -218,6 +219,22 @@ def _start_folder(read: list[Location], write: list[Location], env: Env) -> str:
     if any(location.zone == "project" for location in read):
         return env.roots.bases.project
     return env.roots.bases.workspace if (*read, *write) else "/"
+
+
+def _program_file(program: str, env: Env) -> str:
+    """Return the file of a program that is called by a path: the one that a rule with this path names.
+
+    Raises:
+        OpFailed: There is no such file.
+    """
+    if not is_program_path(program):
+        return program
+    bases = env.roots.bases
+    folder = bases.workspace if program.startswith(WORKSPACE) else bases.project
+    file = os.path.join(folder, program.removeprefix(WORKSPACE))  # noqa: PTH118 - text in, text out
+    if not os.path.exists(file):  # noqa: PTH110 - text
+        raise OpFailed(f"there is no program `{program}`; a path is one of the project, or of `workspace:`")
+    return file
 
 
 def _environment(names: Any, env: Env) -> dict[str, str]:

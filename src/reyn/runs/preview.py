@@ -16,7 +16,7 @@ from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
 from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
-from reyn.journal.questions import reply_to
+from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, PerformOp, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left

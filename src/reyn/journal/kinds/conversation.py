@@ -211,12 +211,10 @@ class OverviewsRead(Body, frozen=True):
     """What the ops of a conversation can act on was read, such as the skills that it can run.
 
     `text` is the section of the prompt; null if there is nothing to show. `failed` says which ops could not tell, and
-    why. `targets` is a JSON object: for each op kind, the list of what its calls can name. `best` has the names of the
-    targets that match the message best, if there are many.
+    why. `targets` is a JSON object: for each op kind, the list of what its calls can name.
     """
 
     call: str
     text: ContentName | None = None
     failed: tuple[str, ...] = ()
     targets: ContentName | None = None
-    best: tuple[str, ...] = ()
