@@ -223,7 +223,9 @@ class FileOp:
         op: str = call.args["op"]
         arguments = _FORMS[op].complete(call.args)
         location = locate(_PATHS[op](arguments), env.roots)
-        verdict = env.gate.write(location) if op in _WRITERS else _may_read(arguments, location, env)
+        verdict = env.gate.write(location) if op in _WRITERS else env.gate.read(location)
+        if op in _SLOW and not isinstance(verdict, Denied):
+            verdict = _may_search(arguments, location, env)
         if isinstance(verdict, Denied):
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
@@ -270,18 +272,16 @@ def _content_hash(location: Location, env: Env) -> str:
     return ""
 
 
-def _may_read(arguments: Arguments, location: Location, env: Env) -> Verdict:
-    """Decide about what an op reads: a file; or of a search, the folder, and what its pattern spells below it."""
-    if arguments["op"] not in _SLOW:
-        return env.gate.read(location)
-    verdict = _may_search(location, env)
-    if isinstance(verdict, Denied) or not (names := spelled_names(arguments)):
+def _may_search(arguments: Arguments, location: Location, env: Env) -> Verdict:
+    """Decide about a search: the folder or file that it starts from, then what its pattern spells below it."""
+    verdict, names = _may_look(location, env), spelled_names(arguments)
+    if isinstance(verdict, Denied) or not names:
         return verdict
-    inside = _may_search(location.below(*names), env)
+    inside = _may_look(location.below(*names), env)
     return inside if isinstance(inside, Denied) else verdict
 
 
-def _may_search(location: Location, env: Env) -> Verdict:
+def _may_look(location: Location, env: Env) -> Verdict:
     verdict = env.gate.read(location)
     return verdict if isinstance(verdict, Denied) or not is_folder(location, env) else env.gate.search(location)
 
@@ -293,7 +293,8 @@ def _read(call: Call, plan: Plan, env: Env) -> Result:
         (location,) = plan.locations
     else:
         location = locate(_PATHS[op](arguments), env.roots)
-        if refused := refusal(_may_read(arguments, location, env), approved=plan.approved):
+        verdict = _may_search(arguments, location, env) if op in _SLOW else env.gate.read(location)
+        if refused := refusal(verdict, approved=plan.approved):
             return call.denied(refused)
     return _READERS[op](call, arguments, location, env)
 
