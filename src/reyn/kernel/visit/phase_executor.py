@@ -350,7 +350,7 @@ def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
 
 def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     """Emit the decision, its artifact and the end of the visit."""
-    entry, tape = progress.entry, progress.tape
+    entry, log, tape = progress.entry, progress.log, progress.tape
     tape.emit(
         kinds.ControlDecided(
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
@@ -362,17 +362,11 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
-        hand_over(
-            progress.phase,
-            entry,
-            verdict.artifact,
-            progress.log,
-            tape,
-            status=status,
-            reason=verdict.reason,
-            extra=verdict.handoff,
-        )
-    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
+        reason, extra = verdict.reason, verdict.handoff
+        hand_over(progress.phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
+    rolls_back = progress.phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
+    done, blobs = log.unsafe_done() if rolls_back and log.performed else ((), ())
+    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done), *blobs)
     return None
 
 
@@ -387,7 +381,8 @@ def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -
 async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
     """Restore the files that the visit changed, then record its failure."""
     await _restore_files(f"{entry.step}.restore", log, tape)
-    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code))
+    done, blobs = log.unsafe_done()
+    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done), *blobs)
 
 
 async def _restore_files(call: str, log: OpLog, tape: Tape) -> None:
