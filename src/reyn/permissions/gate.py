@@ -74,6 +74,18 @@ def memory_scope(parts: tuple[str, ...]) -> str | None:
     return {3: SHARED, 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
 
 
+_ANY_NAME = "\ufdd0"
+"""A name that no pattern spells: what restricts it restricts every name."""
+
+
+def _scopes_in(folder: Location) -> tuple[str, ...]:
+    """Return the scopes of the memories in a folder that has nothing else."""
+    names = tuple(map(folded, folder.parts)) if folder.zone == "project" else ()
+    if names[:2] != ("reyn", "memory") or len(names) > 3:
+        return ()
+    return names[2:] or (SHARED, _ANY_NAME)
+
+
 def local_skill(parts: tuple[str, ...]) -> str | None:
     """Return the skill of this machine that a file belongs to; `None` for other files, and for hidden ones."""
     is_inside = parts[:2] == ("reyn", "local") and len(parts) > 3
@@ -202,6 +214,21 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             advice = "a program that `sandboxed_exec` runs can read such a file, if its `read_paths` names it"
             return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project; {advice}")
         return self.show(location)
+
+    def search(self, folder: Location) -> Verdict:
+        """Decide whether an op may search a folder. A rule about all that it can contain decides about the folder.
+
+        Of any other folder, the search leaves out what the run may not read.
+        """
+        verdict = self.read(folder)
+        if isinstance(verdict, Denied) or not self.policy.rules:
+            return verdict
+        memories = [self.restriction("memory", scope) for scope in _scopes_in(folder)]
+        denied = [one for one in memories if isinstance(one, Denied)]
+        if denied and len(denied) == len(memories):
+            return denied[0]
+        inside = self.restriction("file.read", folder.below(_ANY_NAME))
+        return inside if isinstance(inside, Denied) or (inside and isinstance(verdict, Allowed)) else verdict
 
     def show(self, location: Location) -> Verdict:
         """Decide whether a program may see a file."""
