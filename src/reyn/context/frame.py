@@ -149,23 +149,27 @@ def advised(instructions: str, advice: str) -> str:
     return instructions + separator + advice
 
 
-def _option_lines(ops: tuple[OpSpec, ...], candidates: int) -> tuple[str, ...]:
-    """Return the acts as a prompt lists them: one line for each form, or for each kind if there are many.
+def _option_lines(ops: tuple[OpSpec, ...], candidates: int, *, lists_targets: bool) -> tuple[str, ...]:
+    """Return the acts as a prompt lists them: one line for each form or target, or for each kind if there are many.
 
     Args:
         ops: The ops on offer.
         candidates: The number of candidates.
+        lists_targets: Whether to list targets. A conversation lists them with its overviews.
     """
-    if candidates + sum(len(spec.forms) for spec in ops) > _MAX_OPTIONS:
+    targets = [spec.targets if lists_targets else () for spec in ops]
+    if candidates + sum(len(named or spec.forms) for spec, named in zip(ops, targets, strict=True)) > _MAX_OPTIONS:
         return tuple(f"{spec.kind}: {one_line(str(spec.offered()['description']))}" for spec in ops)
     lines: list[str] = []
-    for spec in ops:
-        if len(spec.forms) == 1:
+    for spec, named in zip(ops, targets, strict=True):
+        if named:
+            lines += [f"{spec.kind} {one.name}({', '.join(one.arguments)}): {one_line(one.text)}" for one in named]
+        elif len(spec.forms) == 1:
             text = " ".join(part for part in (spec.summary_of(spec.forms[0]), one_line(spec.advice)) if part)
             lines.append(f"{spec.kind}({spec.forms[0].fields}): {text}")
-            continue
-        lines += [f"{spec.kind} {form.op}({form.fields}): {spec.summary_of(form)}" for form in spec.forms]
-        lines += [f"every {spec.kind}: {one_line(spec.advice)}"] if spec.advice else []
+        else:
+            lines += [f"{spec.kind} {form.op}({form.fields}): {spec.summary_of(form)}" for form in spec.forms]
+            lines += [f"every {spec.kind}: {one_line(spec.advice)}"] if spec.advice else []
     return tuple(lines)
 
 
@@ -190,5 +194,5 @@ def stable_frame(
         finish_criteria=skill.finish_criteria if can_finish else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,
-        act_lines=_option_lines(ops, len(candidates)),
+        act_lines=_option_lines(ops, len(candidates), lists_targets=definition.conversation is None),
     )

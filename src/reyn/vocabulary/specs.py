@@ -135,7 +135,7 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     has_overview: bool = False
     """Whether the prompt of a conversation lists what the op can act on, such as the skills that it can run."""
     target_field: str | None = None
-    """The field that names a target. In a conversation, it accepts the targets that the prompt lists, and no others."""
+    """The field that names a target. Where a prompt lists targets, it accepts these and no others."""
     targets_of: str = ""
     """The op kind that lists the targets; empty for the op itself."""
     targets: tuple[OpTarget, ...] = ()

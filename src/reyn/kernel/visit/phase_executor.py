@@ -152,7 +152,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
     handoff = await hand_in(phase, entry, tape) if phase.receives_handoffs else None
-    overviews = await read_overviews(phase, entry, prepared, tape) if phase.has_overviews else None
+    overviews = await read_overviews(phase, entry, prepared, tape) if phase.listing_ops else None
     context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
     progress = VisitProgress(phase, entry, context, log, tape)
     try:
