@@ -184,7 +184,7 @@ def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
     receives = phase.receives_handoffs and phase.name != phase.skill.entry
     if receives and frame.handoff is None:
         warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
-    if phase.has_overviews:
+    if phase.listing_ops:
         warnings.append(f"what the ops of phase `{phase.name}` can act on is not listed in a preview")
     return warnings
 
