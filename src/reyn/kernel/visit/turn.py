@@ -266,7 +266,7 @@ class TurnContext:
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
-        message = answer_message(spec, answer.reply)
+        message = answer_message(spec, answer.reply, verdict)
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
