@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
-    from reyn.kernel.visit.turn_spec import TurnSpec
 
 
 MAX_TRUNCATED_READS = 10
