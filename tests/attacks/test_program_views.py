@@ -45,8 +45,18 @@ from reyn.workspace import Location, Roots, locate
 from tests.attacks.test_sandbox import usable
 from tests.ops.test_programs import GRANTED, call, make, one, shell
 from tests.ops.test_skill_drafts import AGENT_SKILL, Approving, results
+from tests.runtime.test_trials import add_case, problems
+from tests.support import finish, write_skill
 
 LIMITS = ProgramLimits(seconds=60)
+PYTHON_STEP = """permissions:
+  python:
+    - {module: ./m.py, function: f}
+postprocessor:
+  output_schema: note
+  steps:
+    - python: {module: ./m.py, function: f, into: data.text}
+"""
 READ_ALL = """
 import json, os, sys
 def content(path):
@@ -293,6 +303,29 @@ class TestSystemFolders:
         with pytest.raises(PythonFailed, match=r"own\.txt"):
             call_(sandbox="process", private=tree.gate.private)
         assert call_(sandbox="process").value == "own"  # without the private paths
+
+    @pytest.mark.parametrize("layout", ["below a system folder", "an environment", "a system folder"])
+    def test_a_safe_step_of_a_trial_does_not_see_the_real_project(
+        self, backend: Backend, system: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+    ):
+        root = system if layout == "a system folder" else system / "deep/app"
+        places = [".env", ".reyn/journal.db", "denied/d.txt"][layout == "a system folder" :]
+        skill = write_skill(root, "s", {"a": ["end"]}, skill_keys=PYTHON_STEP)
+        code = f"def f(artifact):\n    return ', '.join(filter(content, {[str(root / place) for place in places]!r}))\n"
+        code += "def content(path):\n    try: return open(path).read()\n    except OSError: return ''"
+        (skill / "m.py").write_text(code)
+        add_case(skill, "c", [finish()], {"artifact": {"type": "note", "data": {"text": ""}}})
+        for place in places:
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            (root / place).write_text("secret")
+        if layout == "an environment":
+            monkeypatch.setattr(sys, "prefix", str(root))
+        process._prefixes.cache_clear()
+        try:
+            rules: dict[str, Any] = {"permissions": {"file.read": [{"deny": "denied/"}]}}
+            assert problems(root, "s", sandbox={"backend": backend.name}, python={"sandbox": "process"}, **rules) == ""
+        finally:
+            process._prefixes.cache_clear()
 
 
 @pytest.mark.parametrize("place", ["work/project", "work", "home/.local"])

@@ -154,10 +154,13 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         """
         from reyn.sandbox.process import private_places
 
-        bases, skills = self.roots.bases, (self.skill, *self.above)
-        places = (bases.project, *map(os.path.realpath, (*self.roots.hidden_texts, os.path.expanduser("~"))))  # noqa: PTH111
+        skills = (self.skill, *self.above)
+        projects = [roots for roots in (self.roots, self.roots.origin) if roots is not None]
+        places = [path for roots in projects for path in (roots.project_text, *roots.hidden_texts)]
+        places = [*map(os.path.realpath, (*places, os.path.expanduser("~")))]  # noqa: PTH111
         rules = [rule for rule in self.policy.rules if rule.effect != "allow" and rule.concerns("file.read", skills)]
-        patterns = [self._restrictions.path(pattern) for rule in rules for pattern in rule.patterns]
+        every = [Restrictions(roots) for roots in projects]
+        patterns = [one.path(pattern) for one in every for rule in rules for pattern in rule.patterns]
         return private_places(places, lambda folder: restricted_below(folder, patterns, places))
 
     def rule(self, key: str, target: Target) -> Rule | None:

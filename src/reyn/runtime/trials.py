@@ -27,6 +27,7 @@ from reyn.errors import CaseInvalid, ReynError
 from reyn.folders import remove_temporary
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.inbox import answer_error
 from reyn.kernel.world.services import Services
 from reyn.models.scripted import ScriptedModel
@@ -133,6 +134,7 @@ class Trials:
         config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
         model = ScriptedModel(case.answers)
         trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=replies)
+        trial.origin = roots_of(real.root, real.state_folder, "none")
         trial.journal, trial.library, trial.secrets = MemoryJournal(), self._library, real.secrets
         trial.ops, trial.policy = self._ops, policy
         return trial

@@ -54,6 +54,8 @@ class Roots(msgspec.Struct, frozen=True, dict=True):
     workspace: Path
     hidden: tuple[Path, ...] = ()
     """Further folders to treat like the state directory, inside or outside the project."""
+    origin: Roots | None = None
+    """The folders of the real project, if this one is temporary. No sandbox shows either."""
 
     @cached_property
     def project_text(self) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context.words import one_line
 from reyn.errors import BlobMissing, RunBlocked
 from reyn.journal import Blob, kinds, ordered
+from reyn.jsonschema.words import one_line
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.ops import Denied, Env
 from reyn.ops.budget import OpBudget, OpBudgets
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
 
 
-def roots_of(root: Path, state: Path, workspace: str) -> Roots:
+def roots_of(root: Path, state: Path, workspace: str, origin: Roots | None = None) -> Roots:
     """Return the folders of a run: project, state directory, workspace.
 
     The user's configuration and secrets are excluded: they are inside the project if that is the home directory.
@@ -49,7 +49,7 @@ def roots_of(root: Path, state: Path, workspace: str) -> Roots:
         hidden: tuple[Path, ...] = (user_folder(os.environ),)
     except RuntimeError:  # there is no home directory
         hidden = ()
-    return Roots(root, state, state / "workspace" / workspace, hidden)
+    return Roots(root, state, state / "workspace" / workspace, hidden, origin)
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[SkillRequests]:
@@ -106,6 +106,7 @@ class Environments:
         resolve_secret: Callable[[str], str],
         secrets: Callable[[], Scrubber],
         journal: Callable[[], Journal],
+        origin: Roots | None = None,
     ) -> None:
         self._root = root
         self._state = state
@@ -116,6 +117,7 @@ class Environments:
         self._resolve_secret = resolve_secret
         self._secrets = secrets
         self._journal = journal
+        self._origin = origin
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         self._visits: dict[str, _VisitEnv] = {}
 
@@ -179,7 +181,7 @@ class Environments:
             above = requests_above(started, content)
             requests = (skill.permissions, *(one.permissions for one in above))
             gate = self._gates[key] = Gate(
-                roots_of(self._root, self._state, state.workspace),
+                roots_of(self._root, self._state, state.workspace, self._origin),
                 _without_skill_grants(self._policy) if started.imported else self._policy,
                 tuple(map(recorded_requests, requests)),
                 skill.name,
@@ -232,9 +234,8 @@ def overviews_read(
     targets = {kind: overview.targets for kind, overview in found.items() if overview.targets is not None}
     text = Blob.of(sections.encode(errors="replace")) if sections else None
     listed = Blob.of(ordered(targets)) if targets else None
-    best = tuple(name for overview in found.values() for name in overview.best)
     names = [blob.hash if blob is not None else None for blob in (text, listed)]
-    read = kinds.OverviewsRead(key, names[0], tuple(failed), names[1], best)
+    read = kinds.OverviewsRead(key, names[0], tuple(failed), names[1])
     return read, tuple(blob for blob in (text, listed) if blob is not None)
 
 

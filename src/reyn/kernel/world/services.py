@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import LoadResult, Skill
     from reyn.skills.cases import TrialReport
+    from reyn.workspace import Roots
 
     Listener = Callable[[Event], None]
     OnDelta = Callable[[Delta], None]
@@ -103,6 +104,7 @@ class Services:
         allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
         base: The services that these were derived from. Both share journal, secrets and servers.
         run_cases: Runs the cases of the skill in a folder. The runtime sets it.
+        origin: The folders of the real project, if the root is a temporary one.
     """
 
     root: Path
@@ -119,6 +121,7 @@ class Services:
     allow_unsafe_python: bool = False
     base: Services | None = None
     run_cases: Callable[[Path], TrialReport] | None = None
+    origin: Roots | None = None
 
     def __post_init__(self) -> None:
         base, root = self.base, self.root
@@ -253,6 +256,7 @@ class Services:
             lambda handle: self.roster.secrets().resolve(handle),
             lambda: self._key_scrubber,
             lambda: self.existing_journal,
+            self.origin,
         )
         journal, scrubber = (lambda: self.existing_journal), (lambda: self._key_scrubber)
         return OpPerformer(self.ops, environments, journal, self.identity, self.compile_skill, scrubber)
