@@ -226,7 +226,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     visit = state.visit
     assert visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs)
+    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs, body.done)
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),
@@ -253,7 +253,8 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
     ending = Ending("failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None, recovery=_SETTLED)
+    visit, history = replace(state.visit, is_open=False), state.history.with_done(body.phase, body.done)
+    return replace(state, visit=visit, history=history, ending=ending, aborted=None, recovery=_SETTLED)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
