@@ -18,12 +18,11 @@ from msgspec.structs import replace
 from reyn.journal import APPROVAL_DIGITS, Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.ops.budget import OpRefused
 from reyn.ops.op import (
-    NO_SECRETS,
     Call,
     Env,
     HasOverview,
-    HoldsSecret,
     Op,
     Overview,
     Plan,
@@ -65,8 +64,8 @@ def plan_op(
     except BaseException as error:  # becomes the result
         if is_interrupt(error):
             raise
-        if isinstance(error, HoldsSecret):
-            return Denied(NO_SECRETS, str(error))
+        if isinstance(error, OpRefused):
+            return Denied(str(error.fields["rule"]), str(error))
         return Plan(result=failed(call, error))
     if verdict is None or isinstance(plan, Denied):
         return plan

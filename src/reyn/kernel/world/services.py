@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import LoadResult, Skill
     from reyn.skills.cases import TrialReport
+    from reyn.skills.resolve import MayRead
     from reyn.workspace import Roots
 
     Listener = Callable[[Event], None]
@@ -120,7 +121,7 @@ class Services:
     allow_shell: bool = False
     allow_unsafe_python: bool = False
     base: Services | None = None
-    run_cases: Callable[[Path], TrialReport] | None = None
+    run_cases: Callable[[Path, MayRead | None], TrialReport] | None = None
     origin: Roots | None = None
 
     def __post_init__(self) -> None:
@@ -261,8 +262,12 @@ class Services:
         journal, scrubber = (lambda: self.existing_journal), (lambda: self._key_scrubber)
         return OpPerformer(self.ops, environments, journal, self.identity, self.compile_skill, scrubber)
 
-    def load(self, skill: str) -> Skill:
+    def load(self, skill: str, may_read: MayRead | None = None) -> Skill:
         """Load a skill by name or path; `agent:NAME` is a conversation with an agent of one turn.
+
+        Args:
+            skill: The name or the path.
+            may_read: Raises an error if a file may not be read; by default, every file may.
 
         Raises:
             SkillInvalid: `reyn lint` finds errors in it.
@@ -270,7 +275,11 @@ class Services:
         """
         if skill.startswith(AGENT_PREFIX):
             return self.agent_skill(skill.removeprefix(AGENT_PREFIX), is_single_turn=True)
-        return load_skill(self.library.find(skill), self.ops.vocabulary, self.library, self._check)
+        library = self._library(may_read)
+        return load_skill(library.find(skill), self.ops.vocabulary, library, self._check)
+
+    def _library(self, may_read: MayRead | None) -> Library:
+        return self.library if may_read is None else self.library.asking(may_read)
 
     def _check(self, loaded: LoadResult) -> list[Finding]:
         """Return every finding about a skill that is to run."""
@@ -326,15 +335,15 @@ class Services:
         """Return the settings of a run."""
         return self.compile_skill(started, content).settings
 
-    def _findings_of(self, folder: Path) -> list[Finding]:
+    def _findings_of(self, folder: Path, may_read: MayRead) -> list[Finding]:
         classes = {*self.config.models, *self.trust.ignored_models}
-        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox, classes)
+        return lint_skill(folder, self._library(may_read), self.ops.vocabulary, self.config.python.sandbox, classes)
 
-    def try_folder(self, folder: Path) -> TrialReport:
+    def try_folder(self, folder: Path, may_read: MayRead | None = None) -> TrialReport:
         """Run the cases of the skill in a folder with their scripted answers, in memory and without effects outside."""
         run_cases = (self.base or self).run_cases
         assert run_cases is not None
-        return run_cases(folder)
+        return run_cases(folder, may_read)
 
     # -- new runs -------------------------------------------------------------------------------------
 
