@@ -13,6 +13,14 @@ from typing import Any
 
 import pytest
 
+from reyn import SyncRuntime
+from reyn.ops import Call, Denied, Env, Plan
+from reyn.ops.budget import OpFailed
+from reyn.ops.execution import plan_op
+from reyn.permissions import Gate, NeedsApproval, Policy
+from reyn.permissions.rules import parse_requests, parse_rules
+from reyn.vocabulary import PERMISSIONS
+from reyn.workspace import RecordedFiles, Roots
 from tests.kernel.support import Project
 from tests.ops.test_skill_drafts import Approving
 from tests.support import VOCABULARY, act, finish, write_skill
@@ -154,3 +162,63 @@ def test_reports_need_no_approval_where_nothing_is_restricted(tmp_path: Path):
     project.run("s", [act(*ops), finish()], people=people, **zones)
     assert [one["status"] for one in project.results()] == ["ok", "ok", "ok"], project.results()
     assert people.asked == []
+
+
+def _asking(root: Path) -> Gate:
+    """Return a gate that asks about everything."""
+    keys = tuple(entry.key for entry in PERMISSIONS)
+    policy = Policy(parse_rules(dict.fromkeys(keys, "ask"), keys), allow_shell=True, allow_unsafe_python=True)
+    plain = {key: True for key in keys if not key.startswith(("file.", "python"))}
+    modules = [{"module": "./steps.py", "function": "*", "mode": "unsafe"}]
+    requests = parse_requests(plain | {"file.read": ["./"], "file.write": ["./"], "python": modules})
+    return Gate(Roots(root, root / ".reyn", root / ".reyn/workspace/k"), policy, (requests,), "s")
+
+
+def _raise(call: Call) -> Plan:
+    raise OpFailed("there are 91250 of them")
+
+
+FAILURES = {
+    "as it is": None,
+    "an exception": _raise,
+    "an error": lambda call: Plan("a rule", result=call.error("there are 91250 of them")),
+    "a timeout": lambda call: Plan("a rule", result=call.timeout("after 91250 of them")),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_no_plan_fails_before_the_approvals_that_are_due(tmp_path: Path, failure: str, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def noting(original: Any) -> Any:
+        def decide(*arguments: Any, **options: Any) -> Any:
+            verdict = original(*arguments, **options)
+            asked.extend([verdict.rule] if isinstance(verdict, NeedsApproval) else [])
+            return verdict
+
+        return decide
+
+    for name in ("read", "show", "write", "capability", "python"):
+        monkeypatch.setattr(Gate, name, noting(getattr(Gate, name)))
+    gate, failed = _asking(tmp_path), set()
+    env = Env(gate.roots, gate, lambda _name: b"", RecordedFiles(), 1_000_000)
+    with SyncRuntime.open(tmp_path) as rt:
+        ops = rt.services.ops
+        for form in (form for spec in ops.vocabulary.ops for form in spec.forms):
+            op = ops.get(form.example["kind"])
+            assert op is not None
+            with monkeypatch.context() as patched:
+                if (fail := FAILURES[failure]) is not None:
+                    original = op.plan
+
+                    def plan(_op: Any, call: Call, env: Env, original: Any = original, fail: Any = fail) -> Any:
+                        planned = original(call, env)
+                        return planned if isinstance(planned, Denied) else fail(call)
+
+                    patched.setattr(type(op), "plan", plan)
+                asked.clear()
+                planned = plan_op(op, Call("k/1", form.example), env, is_foreign=ops.is_foreign(op.spec.kind))
+            if isinstance(planned, Plan) and planned.result is not None and planned.result["status"] != "ok":
+                failed |= {op.spec.kind} if asked else set()
+                assert [rule for rule in asked if rule not in (planned.approval or "")] == [], form.example
+    assert failed >= ({"file", "lint", "skill_graph"} if failure != "as it is" else {"file"})

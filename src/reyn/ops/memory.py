@@ -80,7 +80,7 @@ def _memories(env: Env, scopes: Sequence[str], max_age: float = 0, approved: str
     if not env.gate.policy.rules or not env.gate.policy.has_restrictions("file.read"):
         return memories
     located = [(one, Location.at("project", tuple(one.path.split("/")))) for one in memories]
-    return tuple(one for one, location in located if refusal(env.gate.read(location), approved=approved) is None)
+    return tuple(one for one, location in located if refusal(env.gate.read_listed(location), approved=approved) is None)
 
 
 class _MemoryOp:
