@@ -5,6 +5,7 @@ Arguments: a file that counts calls, the behavior of the tool `do`, and the proc
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -164,3 +165,6 @@ for line in sys.stdin:
     send({"id": number, "result": result})
     if BEHAVIOR == "die afterwards" and method == "tools/call":
         sys.exit(0)
+    if BEHAVIOR == "pings" and method == "tools/call" and request["params"]["name"] == "do":
+        for number in itertools.count():  # and it reads no answers
+            send({"id": f"ping {number}", "method": "ping"})
