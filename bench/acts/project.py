@@ -97,6 +97,7 @@ def _write_task(root: Path, task: Task) -> None:
     front |= {"description": task.name.replace("_", " "), "permissions": {"run_skill": True, "ask_user": True}}
     (folder / "skill.md").write_text(f"---\n{json.dumps(front)}\n---\n")
     phase = {"type": "phase", "name": "work", "input": "request", "allowed_ops": definition["ops"], "max_act_turns": 4}
+    phase |= {"allowed_skills": list(definition["skills"])} if "skills" in definition else {}
     (folder / "phases" / "work.md").write_text(f"---\n{json.dumps(phase)}\n---\n{definition['task']}\n")
     for name in after:
         phase = {"type": "phase", "name": name, "input": "result", "model_class": f"fixed_{task.name}"}

@@ -14,10 +14,12 @@ import sqlite3
 import stat
 import struct
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -612,6 +614,49 @@ def test_a_damaged_index_is_an_error(world: World, content: bytes):
     (world.root / ".git/index").write_bytes(content)
     with pytest.raises(StateFolderUnsafe, match="unknown whether git tracks"):
         SqliteJournal(world.root / ".reyn")
+
+
+def _bomb(version: int) -> bytes:
+    """Return an index of about 70 kB: each entry repeats a long name, or almost begins the one that is searched."""
+    if version == 4:
+        entry, flags = bytes(60), b"\x0f\xff"
+        first = entry + flags + b"\0" + b"a" * 8_000 + b"\0"
+        return b"DIRC\0\0\0\4" + (1_001).to_bytes(4) + first + (entry + flags + b"\1b\0") * 1_000
+    return b"DIRC" + version.to_bytes(4) + b"\0\0\0\1" + b".reyn/" * 12_000
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_a_search_of_an_index_takes_no_more_memory_and_steps_than_the_index_has_bytes(tmp_path: Path, version: int):
+    content = _bomb(version)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/index").write_bytes(content)
+    searched = 0
+
+    class Counted(bytes):
+        """Counts the bytes that searches look at."""
+
+        def find(self, *args: Any) -> int:  # type: ignore[override]
+            nonlocal searched
+            found = super().find(*args)
+            start = args[1] if len(args) > 1 else 0
+            end = min(args[2] if len(args) > 2 else len(self), len(self))
+            searched += (found if found >= 0 else end) - start
+            return found
+
+        def lower(self) -> bytes:
+            return Counted(super().lower())
+
+    pread = os.pread
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pread", lambda *args: Counted(pread(*args)))
+        tracemalloc.start()
+        try:
+            assert not is_tracked(str(tmp_path / ".reyn"))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert searched < 20 * len(content)
+    assert peak < 2_000_000
 
 
 # -- opening --------------------------------------------------------------------------------------------------

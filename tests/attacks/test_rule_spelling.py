@@ -31,6 +31,7 @@ from reyn.permissions import (
     parse_rules,
 )
 from reyn.permissions.hosts import Host, HostPattern, canonical_host, is_public
+from reyn.sandbox.backends import BACKENDS
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Roots, locate
 from tests.kernel.support import Project
@@ -411,6 +412,68 @@ def test_a_grant_of_a_folder_of_programs_does_not_lead_out_of_it(programs: Path)
     assert isinstance(gate.capability("exec", f"{programs}/alias/tool"), Allowed)
     assert isinstance(gate.capability("exec", f"{programs}/bin/../outside"), Denied)
     assert isinstance(gate.capability("exec", f"{programs}/alias/../outside"), Denied)
+
+
+PROJECT_PROGRAMS = ("bin/tool", "./bin/tool", "bin//tool", "bin/./tool")
+RUN_PROGRAMS = tuple(f"workspace:{name}" for name in PROJECT_PROGRAMS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "granted"),
+    [
+        *((pattern, PROJECT_PROGRAMS) for pattern in (*PROJECT_PROGRAMS, "bin/*", "*/tool", "bin/")),
+        *(
+            (pattern, RUN_PROGRAMS)
+            for pattern in (*RUN_PROGRAMS, "workspace:bin/*", "workspace:*/tool", "workspace:bin/")
+        ),
+        ("*", (*PROJECT_PROGRAMS, *RUN_PROGRAMS, "tool", "workspace:tool", "/bin/tool")),
+        ("tool", ("tool",)),
+        ("workspace:tool", ("workspace:tool", "workspace:./tool")),
+        *((pattern, ()) for pattern in ("workspace*", "workspace:", "../bin/tool", "bin/\0")),
+    ],
+)
+def test_a_relative_path_of_a_grant_is_one_of_the_project(pattern: str, granted: tuple[str, ...], programs: Path):
+    every = {*PROJECT_PROGRAMS, *RUN_PROGRAMS, "tool", "workspace:tool", "workspace:./tool", "/bin/tool"}
+    requesting = gate_of(programs, {"exec": [{"allow": pattern}]})
+    denying = gate_of(programs, {"exec": ["allow", {"deny": pattern}]})
+    for name in every:
+        assert isinstance(requesting.capability("exec", name), Allowed) == (name in {*granted} or pattern == "*"), name
+    for name in granted:
+        assert isinstance(denying.capability("exec", name), Denied), name
+
+
+@pytest.mark.skipif(all(backend.problem for backend in BACKENDS), reason="no process sandbox")
+@pytest.mark.parametrize(
+    ("program", "paths", "output"),
+    [
+        ("tools/fmt", ["tools/"], "of the project\n"),
+        ("tools/fmt", ["tools/", "workspace:"], "of the project\n"),
+        ("tools/fmt", ["workspace:"], None),
+        ("workspace:tools/fmt", ["workspace:"], "of the run\n"),
+        ("workspace:tools/fmt", ["tools/"], None),
+        ("tools/none", ["workspace:"], None),
+    ],
+)
+def test_the_program_that_starts_is_the_one_that_the_rule_names(
+    program: str, paths: list[str], output: str | None, tmp_path: Path
+):
+    """A grant of `tools/fmt` also started `workspace:tools/fmt`, which the run may have written itself."""
+    granted = "[tools/fmt, workspace:tools/fmt, tools/none]"
+    write_skill(
+        tmp_path, "s", {"a": ["end"]}, ops={"a": "sandboxed_exec"}, skill_keys=f"permissions: {{exec: {granted}}}\n"
+    )
+    for folder, owner in ((tmp_path, "project"), (tmp_path / ".reyn/workspace/k", "run")):
+        for name in ("fmt", "none") if owner == "run" else ("fmt",):
+            file = folder / "tools" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"#!/bin/sh\necho of the {owner}\n")
+            file.chmod(0o755)
+    project = Project(tmp_path)
+    call = {"kind": "sandboxed_exec", "argv": [program], "read_paths": paths}
+    permissions = {"exec": [{"allow": ["tools/*", "workspace:tools/fmt"]}]}
+    assert project.run("s", [act(call), finish()], permissions=permissions, run_id="k").ok
+    [result] = project.results()
+    assert (result["stdout"] if result["status"] == "ok" else None) == output
 
 
 def test_a_rule_on_a_shell_command_covers_what_it_can_see():

@@ -8,11 +8,12 @@ must not appear. Each trap works in a project that is trusted, so none of them i
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
@@ -29,7 +30,8 @@ from reyn.documents.checking import Codes
 from reyn.documents.document import Document
 from reyn.errors import ModelUntrusted, ReynError
 from reyn.ops.mcp import ToolDefinitions
-from reyn.permissions.trust import load_project, store_decision
+from reyn.permissions.grants import path_text
+from reyn.permissions.trust import ProjectTrust, load_project, store_decision
 from reyn.skills.agents import AgentFrontMatter
 from reyn.skills.agentskills import STANDARD_KEYS
 from reyn.skills.cases import Expected
@@ -403,19 +405,81 @@ def test_a_key_without_a_class_and_a_class_without_a_key_are_errors(declared: di
 
 # -- what a decision is bound to ------------------------------------------------------------------------------
 
-PIECES = ("a", "a: read ../n.jsonl", "a.b", 'a"', "a; load x.y:Z", "")
+WORDS = ("a", "with", "A=b", "A", "(trusted)", '{"A": "b"}', 'a with {"A": "b"} (trusted)', "a, b", 'a"', "a b", "")
 MODELS = ("x.y:Z", "scripted:../n.jsonl", "scripted:../n.jsonl: load x.y:Z", "scripted:../n; read ../m", "local:x.gguf")
+VALUES = (
+    {},
+    {"A": "b"},
+    {"A=b": "c"},
+    {"A": "b=c"},
+    {"A": 'b", "C": "d'},
+    {"A": "b", "C": "d"},
+    {"A": 'b"} (trusted)'},
+)
+PATTERNS = ("a", "b", "a, b", "a (skill s)", 'a"', '"a", b', "a/", "[ab]")
+LISTS = [[*words] for count in (1, 2) for words in itertools.product(PATTERNS, repeat=count)]
+PROGRAMS = [[*words] for count in (1, 2, 3) for words in itertools.product(WORDS[:7], repeat=count)]
+MANY: dict[str, tuple[list[Any], Callable[[list[Any]], dict[str, Any]]]] = {
+    "mcp.servers": (
+        [
+            *({"command": words} | more for words in PROGRAMS for more in ({}, {"env": {"A": "b"}}, {"trusted": True})),
+            *({"command": ["a"], "env": values, "trusted": is_} for values in VALUES[2:] for is_ in (True, False)),
+            *({"url": "http://a", "headers": values, "trusted": is_} for values in VALUES for is_ in (True, False)),
+            *({"url": "http://a/with"}, {"url": "http://a", "headers": {"with": "A"}}),
+        ],
+        lambda entries: {"mcp": {"servers": {f"s{number}": entry for number, entry in enumerate(entries)}}},
+    ),
+    "models": (
+        [*MODELS[1:], *({"model": one, "fallback": [two]} for one in MODELS for two in MODELS if one != two)],
+        lambda entries: {"models": {f"m{number}": entry for number, entry in enumerate(entries)}},
+    ),
+    "permissions": (
+        [
+            *("allow", *({"allow": texts} for texts in LISTS)),
+            *({"allow": one, "skill": two} for one in LISTS[:10] for two in LISTS),
+        ],
+        lambda entries: {"permissions": {"file.read": entries}},
+    ),
+    "files.read": (["/a", "/a, b", '/a"', "~/a", "/a b", "/a b/"], lambda texts: {"files": {"read": texts}}),
+}
+"""Settings that need trust, each with another effect, and the configuration with many of them."""
 
 
-def test_no_two_configurations_have_the_same_digest(tmp_path: Path):
+@pytest.mark.parametrize("key", MANY)
+def test_no_two_settings_have_the_same_digest_or_text(key: str, tmp_path: Path):
+    """`command: [x, with, A=b]` looked like `command: [x], env: {A: b}`; a decision about one covered the other."""
+    entries, config = MANY[key]
+    (tmp_path / "reyn.yaml").write_text(json.dumps(config(entries)))
+    grants = load_project(tmp_path).trust.grants
+    assert len(grants) == len(entries)
+    alike = [msgspec.structs.replace(grant, key="", unit=()) for grant in grants]
+    assert len({ProjectTrust(grants=(grant,)).digest for grant in alike}) == len(entries)
+    assert len({grant.text.removeprefix(path_text(grant.unit)) for grant in grants}) == len(entries)
+
+
+def test_no_two_names_have_the_same_digest(tmp_path: Path):
     """A name looked like the end of a description: `models: {"a: read ../n.jsonl": x.y:Z}`."""
-    configs: list[dict[str, object]] = [{"models": {name: model}} for name in PIECES for model in MODELS]
-    configs += [{"models": {"a": {"model": one, "fallback": [two]}}} for one in MODELS for two in MODELS if one < two]
-    digests = {}
-    for config in configs:
-        (tmp_path / "reyn.yaml").write_text(json.dumps(config))
-        digests[load_project(tmp_path).trust.digest] = config
-    assert len(digests) == len(configs)
+    names = ("a", "a: read ../n.jsonl", "a.b", 'a"', "a; load x.y:Z", "")
+    digests = set()
+    for name, model in itertools.product(names, MODELS):
+        (tmp_path / "reyn.yaml").write_text(json.dumps({"models": {name: model}}))
+        digests.add(load_project(tmp_path).trust.digest)
+    assert len(digests) == len(names) * len(MODELS)
+
+
+def test_a_decision_about_a_command_does_not_cover_variables(tmp_path: Path):
+    for server in ("command: [./srv, with, LD_PRELOAD=./x.so]", "command: [./srv], env: {LD_PRELOAD: ./x.so}"):
+        (tmp_path / "reyn.yaml").write_text(mcp(server))
+        assert load_project(tmp_path).trust.state == "not trusted"
+        store_decision(load_project(tmp_path))
+        assert load_project(tmp_path).trust.state == "trusted"
+
+
+def test_a_setting_that_needs_no_trust_does_not_end_it(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text(mcp("command: [./srv]"))
+    store_decision(load_project(tmp_path))
+    (tmp_path / "reyn.yaml").write_text(mcp("command: [./srv], timeout: 5") + SCRIPTED)
+    assert load_project(tmp_path).trust.state == "trusted"
 
 
 @pytest.mark.parametrize(

@@ -296,3 +296,17 @@ def test_the_result_of_run_skill_names_the_run_and_the_artifacts_of_its_phases(t
         ("y", "there"),
     ]
     assert project.is_sound()
+
+
+def test_a_phase_that_names_its_skills_offers_each_with_its_input(tmp_path: Path):
+    project = make(tmp_path)
+    write_skill(tmp_path, "other", {"x": ["end"]})
+    keys = {"a": "allowed_skills: [inn*]\n"}
+    write_skill(tmp_path, "outer", {"a": ["b"], "b": ["end"]}, ops={"a": "run_skill, file"}, phase_keys=keys)
+    foreign = act(RUN | {"skill": "other"})
+    result = project.run("outer", [foreign, act(RUN), finish("from inner"), go("b"), finish("end")])
+    assert result.ok
+    [rejected] = project.events("validation_error")
+    assert rejected["message"] == "'other' is not offered here; use 'inner'"
+    assert [event["run"] for event in project.events("child_started")] == ["k.1.2.1"]
+    assert project.is_sound()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.config import Config, ModelSettings
+from reyn.config.models import ProjectModel
 from reyn.config.user import user_config
 from reyn.permissions.trust import LoadedProject, ProjectTrust, bound_secrets, load_project, store_decision
 
@@ -181,7 +182,7 @@ def test_the_order_of_what_a_project_wants_does_not_matter(tmp_path: Path):
 def test_where_there_is_no_project_nothing_needs_trust(tmp_path: Path):
     trust = ProjectTrust()
     assert (trust.root, trust.state, trust.warning, trust.grants) == ("", "not needed", "", ())
-    assert not trust.permits("agent a: load a:B")
+    assert not trust.permits(ProjectModel("a:B", "agent a"))
 
 
 def write_user_config(text: str) -> Path:

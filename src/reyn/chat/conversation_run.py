@@ -22,7 +22,7 @@ from reyn.journal import kinds
 from reyn.kernel.runtime_types import LATER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from reyn.chat.beginning import Beginning
     from reyn.context import NormalizedMessageList
@@ -108,6 +108,8 @@ class ConversationRun:
         self._stays_open = self._runtime.services.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
         self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
+        self._raise_limits: Mapping[str, int | None] | None = None
+        """New values of limits, from the next execution on."""
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items = UnreadItems()
         self._replies = PendingReplies()
@@ -192,8 +194,8 @@ class ConversationRun:
         if self._replies.unsent and not self._stays_open and end_turn(self._runtime, row):
             self._turn.end()
         self._send()
-        model, self._model = self._model, None
-        return {"retry": state.status == "failed", "model": model}
+        model, self._model, raised, self._raise_limits = self._model, None, self._raise_limits, None
+        return {"retry": state.status == "failed", "model": model, "raised": raised}
 
     def _send(self) -> None:
         """Put what was said into the inbox of the run."""
@@ -219,7 +221,7 @@ class ConversationRun:
             if (idle := idle_result(self._runtime.runs, self.run_id, error)) is not None:
                 return self._stop(idle)
             is_stored = self._turn.posted > len(self._replies.unsent)
-            self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=is_stored))
+            self._fail(*failure_of(self._runtime, self.run_id, error, is_stored=is_stored))
         else:
             self._stop(result)
 

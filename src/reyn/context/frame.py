@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.context.budget import FrameSection
-from reyn.context.options import option_lines
-from reyn.context.words import one_line
 from reyn.contract import Candidate
 from reyn.journal.kinds import Part
+from reyn.jsonschema.words import one_line
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.vocabulary import OpSpec
+
+
+_MAX_OPTIONS = 8
+"""The number of options, candidates included, above which the forms of an op are one option."""
 
 
 class Constraints(msgspec.Struct, frozen=True):
@@ -146,6 +149,30 @@ def advised(instructions: str, advice: str) -> str:
     return instructions + separator + advice
 
 
+def _option_lines(ops: tuple[OpSpec, ...], candidates: int, *, lists_targets: bool) -> tuple[str, ...]:
+    """Return the acts as a prompt lists them: one line for each form or target, or for each kind if there are many.
+
+    Args:
+        ops: The ops on offer.
+        candidates: The number of candidates.
+        lists_targets: Whether to list targets. A conversation lists them with its overviews.
+    """
+    targets = [spec.targets if lists_targets else () for spec in ops]
+    if candidates + sum(len(named or spec.forms) for spec, named in zip(ops, targets, strict=True)) > _MAX_OPTIONS:
+        return tuple(f"{spec.kind}: {one_line(str(spec.offered()['description']))}" for spec in ops)
+    lines: list[str] = []
+    for spec, named in zip(ops, targets, strict=True):
+        if named:
+            lines += [f"{spec.kind} {one.name}({', '.join(one.arguments)}): {one_line(one.text)}" for one in named]
+        elif len(spec.forms) == 1:
+            text = " ".join(part for part in (spec.summary_of(spec.forms[0]), one_line(spec.advice)) if part)
+            lines.append(f"{spec.kind}({spec.forms[0].fields}): {text}")
+        else:
+            lines += [f"{spec.kind} {form.op}({form.fields}): {spec.summary_of(form)}" for form in spec.forms]
+            lines += [f"every {spec.kind}: {one_line(spec.advice)}"] if spec.advice else []
+    return tuple(lines)
+
+
 def stable_frame(
     skill: Skill,
     phase: str,
@@ -167,5 +194,5 @@ def stable_frame(
         finish_criteria=skill.finish_criteria if can_finish else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,
-        act_lines=option_lines(ops, len(candidates)),
+        act_lines=_option_lines(ops, len(candidates), lists_targets=definition.conversation is None),
     )

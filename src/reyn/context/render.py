@@ -27,9 +27,10 @@ from reyn.context.mutation import (
     UserMessage,
 )
 from reyn.context.transcript import NormalizedMessageList
-from reyn.context.words import escape_line_ends, one_line, plain_text
+from reyn.context.words import plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
+from reyn.jsonschema.words import escape_line_ends, one_line
 from reyn.models import Image, ToolCall
 from reyn.models.protocol import decode_reply
 from reyn.workspace.paths import RECORDED

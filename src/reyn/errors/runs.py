@@ -131,7 +131,7 @@ class RunNotResumable(JournalError, code="RYN410", exit_code=2):
 
 
 class ConversationInvalid(JournalError, code="RYN426", exit_code=2):
-    """The run is not a conversation with an agent, or the conversation has no such message."""
+    """The run or the phase is no conversation, or none with an agent, or the conversation has no such message."""
 
     hint = "Use the id of a conversation with an agent, and the number of one of its messages."
 
@@ -197,6 +197,11 @@ class OpMissing(JournalError, code="RYN419", exit_code=7):
     hint = (
         "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
     )
+    function_hint = (
+        "The tools are those of the Python function `{}`. Continue the run with `resume` of the function, or import "
+        "its module before you resume, or pass the tools to the runtime: `OSRuntime.open(…, ops=[…])`."
+    )
+    """The hint for a run of a decorated function."""
 
 
 class RunInUse(JournalError, code="RYN420", exit_code=2):

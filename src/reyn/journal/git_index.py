@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
 
 from reyn.folders import FILE, FOLDER, OpenFolder, open_beneath
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CHUNK = 1 << 20
 _LONGEST = 8_192
 """No path in an index is longer; chunks overlap by so many bytes."""
-_MAX_BYTES = 500_000_000
+_MAX_BYTES = 200_000_000
+"""The size of an index with about two million files."""
+_LONGEST_NUMBER = 5
+_LONGEST_ENTRY = 44 + 32 + _LONGEST_NUMBER + _LONGEST
+"""The most bytes of one entry of version 4."""
 _LINK = re.compile(rb"gitdir: ([^\0\n]{1,4096})\n*\Z")
 _NAME_LENGTH = 0xFFF
 _EXTENDED = 0x4000
@@ -77,8 +77,11 @@ def _holds(index: int, path: bytes) -> bool:
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES or head[:4] != b"DIRC" or len(head) < 12:
         raise OSError("the index of git cannot be read")
     if int.from_bytes(head[4:8]) == 4:
-        names = _compressed_names(os.pread(index, status.st_size, 0), int.from_bytes(head[8:12]))
-        return any(name == path or name.startswith(path + b"/") for name in map(bytes.lower, names))
+        count = int.from_bytes(head[8:12])
+        found = (_has_compressed(index, path, count, size) for size in _HASH_BYTES)
+        if (answer := next((one for one in found if one is not None), None)) is None:
+            raise OSError("the index of git cannot be read")
+        return answer
     return _has_plain(index, path)
 
 
@@ -89,13 +92,9 @@ def _has_plain(index: int, path: bytes) -> bool:
         lowered = chunk.lower()
         at = lowered.find(path)
         while at >= 0:
-            end = lowered.find(b"\0", at)
-            length = end - at
-            is_whole = end >= 0 and lowered[at + len(path)] in b"/\0"
-            if is_whole and any(
-                int.from_bytes(chunk[at - size : at - size + 2]) & _NAME_LENGTH == min(length, _NAME_LENGTH)
-                for size in (2, 4)
-                if at >= size
+            flags = (int.from_bytes(chunk[at - size : at - size + 2]) for size in (2, 4) if at >= size)
+            if lowered[at + len(path) : at + len(path) + 1] in (b"/", b"\0") and any(
+                _has_length(chunk, at, one & _NAME_LENGTH) for one in flags
             ):
                 return True
             at = lowered.find(path, at + 1)
@@ -103,33 +102,44 @@ def _has_plain(index: int, path: bytes) -> bool:
     return False
 
 
-def _compressed_names(content: bytes, count: int) -> Iterator[bytes]:
-    """Yield the names of version 4, where each is the previous one without its end, and a new end."""
-    for size in _HASH_BYTES:
-        names, at, name = list[bytes](), 12, b""
-        while len(names) < count:
-            flags = int.from_bytes(content[at + 40 + size : at + 42 + size])
-            at += 44 + size if flags & _EXTENDED else 42 + size
-            removed, at = _varint(content, at)
-            end = content.find(b"\0", at)
-            if end < 0 or removed > len(name):
-                break
-            name = name[: len(name) - removed] + content[at:end]
-            if flags & _NAME_LENGTH != min(len(name), _NAME_LENGTH):
-                break
-            names.append(name)
-            at = end + 1
-        else:
-            yield from names
-            return
-    raise OSError("the index of git cannot be read")
+def _has_length(chunk: bytes, at: int, length: int) -> bool:
+    """Return whether a name that begins at a position ends after so many bytes; long ones have the greatest length."""
+    if length < _NAME_LENGTH:  # a look at the end comes first: a search from every position takes too long
+        return chunk[at + length : at + length + 1] == b"\0" and chunk.find(b"\0", at) == at + length
+    return chunk.find(b"\0", at, at + _LONGEST) - at >= length
+
+
+def _has_compressed(index: int, path: bytes, count: int, hash_bytes: int) -> bool | None:
+    """Search the names of version 4, where each is the previous one without its end, and a new end.
+
+    Only the last name is in memory. Returns `None` if this is no index with hashes of this size.
+    """
+    is_found, name, content, start, at = False, b"", b"", 12, 0
+    for _ in range(count):
+        if len(content) - at < _LONGEST_ENTRY:
+            start, at = start + at, 0
+            content = os.pread(index, _CHUNK, start)
+        flags = int.from_bytes(content[at + 40 + hash_bytes : at + 42 + hash_bytes])
+        at += 44 + hash_bytes if flags & _EXTENDED else 42 + hash_bytes
+        removed, at = _varint(content, at)
+        end = content.find(b"\0", at, at + _LONGEST)
+        if end < 0 or removed > len(name):
+            return None
+        name = name[: len(name) - removed] + content[at:end]
+        if len(name) > _LONGEST or flags & _NAME_LENGTH != min(len(name), _NAME_LENGTH):
+            return None
+        beginning = name[: len(path) + 1].lower()
+        is_found = is_found or beginning == path or beginning == path + b"/"
+        at = end + 1
+    return is_found
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return a number and the position after it; one that no name has, if it does not end."""
     value = -1
-    while at < len(content):
-        byte = content[at]
-        value, at = (value + 1 << 7) | (byte & 0x7F), at + 1
+    for position in range(at, min(at + _LONGEST_NUMBER, len(content))):
+        byte = content[position]
+        value = (value + 1 << 7) | (byte & 0x7F)
         if not byte & 0x80:
-            return value, at
-    raise OSError("the index of git cannot be read")
+            return value, position + 1
+    return _MAX_BYTES, at

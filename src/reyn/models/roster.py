@@ -43,7 +43,7 @@ class Roster:
 
     `counter` is how the project counts tokens; `endpoints` are the limits of endpoints. `untrusted` are models that the
     configuration names, but that have no effect until the user trusts the project: what each would do. `permits` is
-    whether the user trusts an access that another file of the project asks for.
+    whether the user trusts a model that another file of the project names.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Roster:
         counter: CounterChoice = "auto",
         endpoints: Mapping[str, EndpointSettings] | None = None,
         untrusted: Mapping[str, str] | None = None,
-        permits: Callable[[str], bool] = lambda _: False,
+        permits: Callable[[ProjectModel], bool] = lambda _: False,
     ) -> None:
         self._names = names
         self._root = root
@@ -106,7 +106,7 @@ class Roster:
         if model is None or model.name in self._names or model.name in self._untrusted:
             return model.name if model is not None else None
         need = catalog.needs_trust(model.name, self._root)
-        if need and not self._permits(f"{model.owner}: {need}"):
+        if need and not self._permits(model):
             raise ModelUntrusted(f"the project is not trusted, and the model of {model.owner} needs trust: {need}")
         return model.name
 

@@ -338,13 +338,11 @@ class Overview(msgspec.Struct, frozen=True):
         heading: The heading of the list.
         lines: One line for each thing.
         targets: The things that a call can name; `None` if calls are not limited to what is listed.
-        best: The names of the targets that match the query best, if there are too many to choose one of them.
     """
 
     heading: str
     lines: tuple[str, ...]
     targets: tuple[OpTarget, ...] | None = None
-    best: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -17,11 +17,12 @@ from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.program_view import program_view
-from reyn.permissions import SYSTEM_CALLS, Allowed, AnyTarget, Denied, Verdict, refusal
+from reyn.permissions import SYSTEM_CALLS, Allowed, AnyTarget, Denied, Verdict, is_program_path, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
 from reyn.workspace.files import open_base
 from reyn.workspace.observation import Observation
+from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,14 +150,14 @@ class SandboxedExecOp:
                 return call.denied(refused)
         try:
             backend = choose_backend(env.sandbox.backend)
-            access = await asyncio.to_thread(_access, call, env, approved=plan.approved)
+            access = await asyncio.to_thread(_access, call, env)
             if reason := backend.refusal(access):
                 return call.denied(Denied(f"default: the sandbox {backend.name}", reason))
             folders = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
             sizes = {"file_bytes": env.file_bytes, "total_bytes": env.budget.most.recorded}
             observation = await asyncio.to_thread(Observation, folders, env.roots, **sizes)
             limits = limits_of(env, self.spec.complete(call.args)["timeout_seconds"])
-            argv = tuple(call.args["argv"])
+            argv = (_program_file(self.target(call), env), *call.args["argv"][1:])
             outcome = await in_thread(lambda stop: run_program(backend, argv, access, limits, stop=stop))
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
@@ -184,8 +185,8 @@ def _write_verdict(location: Location, env: Env) -> Verdict:
     return env.gate.write(location) if location.parts else Allowed("default: the run's workspace")
 
 
-def _access(call: Call, env: Env, *, approved: str) -> Access:
-    """Return the access of the program. The gate has allowed the paths; what it denies below them is not shown.
+def _access(call: Call, env: Env) -> Access:
+    """Return the access of the program. The paths are allowed or approved; what it denies below them is not shown.
 
     Raises:
         OpFailed: A path does not exist, or a credential is not available.
@@ -203,7 +204,7 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
         if location.zone == "recorded" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
     return Access(
-        **program_view(read, write, env, approved)._asdict(),
+        **program_view(read, write, env)._asdict(),
         private=env.gate.private,
         network=bool(args.get("network")),
         subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,
@@ -218,6 +219,22 @@ def _start_folder(read: list[Location], write: list[Location], env: Env) -> str:
     if any(location.zone == "project" for location in read):
         return env.roots.bases.project
     return env.roots.bases.workspace if (*read, *write) else "/"
+
+
+def _program_file(program: str, env: Env) -> str:
+    """Return the file of a program that is called by a path: the one that a rule with this path names.
+
+    Raises:
+        OpFailed: There is no such file.
+    """
+    if not is_program_path(program):
+        return program
+    bases = env.roots.bases
+    folder = bases.workspace if program.startswith(WORKSPACE) else bases.project
+    file = os.path.join(folder, program.removeprefix(WORKSPACE))  # noqa: PTH118 - text in, text out
+    if not os.path.exists(file):  # noqa: PTH110 - text
+        raise OpFailed(f"there is no program `{program}`; a path is one of the project, or of `workspace:`")
+    return file
 
 
 def _environment(names: Any, env: Env) -> dict[str, str]:

@@ -14,7 +14,7 @@ from reyn.permissions.rules import (
     python_target,
     recorded_requests,
 )
-from reyn.permissions.targets import SYSTEM_CALLS, AnyTarget, unnamed_target
+from reyn.permissions.targets import SYSTEM_CALLS, AnyTarget, is_program_path, unnamed_target
 
 __all__ = [
     "SYSTEM_CALLS",
@@ -28,6 +28,7 @@ __all__ = [
     "RuleError",
     "SkillRequests",
     "Verdict",
+    "is_program_path",
     "parse_requests",
     "parse_rules",
     "python_target",

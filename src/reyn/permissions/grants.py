@@ -44,6 +44,7 @@ class AccessGrant(msgspec.Struct, frozen=True):
         kind: A file zone, a permission, a right of the sandbox, a secret, a server, or code to load.
         key: The key of the configuration, such as `files.write`.
         text: A description of the access.
+        setting: What the user decides about, as data: a description may look like that of another setting.
         place: Where it is set, such as `reyn.yaml:3`.
         pair: The handle of a secret, and the origin that it would be sent to. The handle of a server without a key is
             empty.
@@ -53,6 +54,7 @@ class AccessGrant(msgspec.Struct, frozen=True):
     kind: Literal["zone", "permission", "right", "secret", "server", "code"]
     key: str
     text: str
+    setting: Any
     place: str
     pair: tuple[str, str] | None = None
     unit: tuple[str, ...] = ()
@@ -163,16 +165,18 @@ class _ConfiguredGrants:
             case "model":
                 return self._model(path)
             case "code":
-                return (self._grant("code", path, f"load {shown(one)}", at) for at, one in enumerate(_listed(value)))
+                return (
+                    self._grant("code", path, f"load {shown(one)}", one, at) for at, one in enumerate(_listed(value))
+                )
             case "right":
-                return [self._grant("right", path, str(value))] if value != field.default else ()
+                return [self._grant("right", path, str(value), value)] if value != field.default else ()
             case "limit":
                 above = f"{value}, above {field.default}"
-                return [self._grant("right", path, above)] if value is None or value > field.default else ()
+                return [self._grant("right", path, above, value)] if value is None or value > field.default else ()
             case "zone":
                 access: Any = path[-1]
                 zones = (one for one in enumerate(value) if _widens(one[1], access))
-                return (self._grant("zone", path, shown(text), index) for index, text in zones)
+                return (self._grant("zone", path, shown(text), text, index) for index, text in zones)
             case "rules":
                 return self._rules(path)
             case _:
@@ -182,10 +186,9 @@ class _ConfiguredGrants:
         """Return whether the project decides about a key, alone or together with the operator."""
         return bool(value_at(self._merged, path) != value_at(self._operator, path))
 
-    def _grant(self, kind: Any, path: Keys, text: str, *place: str | int, pair: Any = None) -> AccessGrant:
-        return AccessGrant(
-            kind, ".".join(path), f"{path_text(path)}{text}", self._sources.place(*path, *place), pair, path
-        )
+    def _grant(self, kind: Any, path: Keys, text: str, setting: Any, *at: str | int, pair: Any = None) -> AccessGrant:
+        place = self._sources.place(*path, *at)
+        return AccessGrant(kind, ".".join(path), f"{path_text(path)}{text}", setting, place, pair, path)
 
     def _entries(self, entries: list[tuple[Keys, Any]], field: FieldInfo) -> Iterator[AccessGrant]:
         shape = struct_in(field.type)
@@ -193,7 +196,7 @@ class _ConfiguredGrants:
             if entry is None or not self._is_project(*path):
                 continue
             if shape is McpServer:
-                yield self._grant("code", path, _server_text(entry))
+                yield self._grant("code", path, _server_text(entry), _trusted_part(McpServer, entry))
             elif shape is SearchSettings:
                 yield from self._endpoint(path, entry)
             else:
@@ -203,16 +206,17 @@ class _ConfiguredGrants:
         if not isinstance(entry, dict):
             yield from self._model(path)
             return
-        texts = [
-            text
+        found = [
+            (text, key, name)
             for key, kind in classes_of(ModelSettings).items()
             if kind == "model" and self._is_project(*path, key)
             for name in _listed(entry.get(key, ()))
             # `model` is opened as it is, not as another name.
             if (text := needs_trust(name, self._root) if key == "model" else self._need(name))
         ]
-        if texts:
-            yield self._grant("code", path, texts[0] if len(texts) == 1 else "; ".join(map(shown, texts)))
+        if found:
+            texts = [text for text, _, _ in found]
+            yield self._grant("code", path, texts[0] if len(texts) == 1 else "; ".join(map(shown, texts)), found)
         yield from self._endpoint(path, entry)
 
     def _endpoint(self, path: Keys, entry: dict[str, Any]) -> Iterator[AccessGrant]:
@@ -223,16 +227,16 @@ class _ConfiguredGrants:
         handle, origin = pair
         if handle and pair not in self._operator_pairs:
             grant = self._grant(
-                "secret", path, f"send {handle} to {origin}", url if entry.get(url) else "key", pair=pair
+                "secret", path, f"send {handle} to {origin}", pair, url if entry.get(url) else "key", pair=pair
             )
             yield msgspec.structs.replace(grant, key=f"{grant.key}.key")
         elif not handle and origin not in self._operator_origins:
-            yield self._grant("server", path, f"connect to {origin}", url, pair=pair)
+            yield self._grant("server", path, f"connect to {origin}", pair, url, pair=pair)
 
     def _model(self, path: Keys) -> Iterator[AccessGrant]:
         name = value_at(self._merged, path)
         if isinstance(name, str) and (text := self._need(name)):
-            yield self._grant("code", path, text)
+            yield self._grant("code", path, text, name)
 
     def _need(self, name: str) -> str:
         """Return why a name of a model needs trust. The entry of a name from `models` has its own grant."""
@@ -245,7 +249,7 @@ class _ConfiguredGrants:
                     if _allows(rule):
                         at = (index,) if isinstance(entry, list) else ()
                         place = f"{document.file}:{document.at(*path, key, *at).line}"
-                        yield AccessGrant("permission", f"permissions.{key}", _rule_text(key, rule), place)
+                        yield AccessGrant("permission", f"permissions.{key}", _rule_text(key, rule), rule, place)
 
 
 def path_text(path: Keys) -> str:
@@ -254,7 +258,7 @@ def path_text(path: Keys) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value so that no other value, and no two, look the same: the user's decision is bound to the text."""
+    """Return a value so that no other value, and no two, look the same to the user who decides."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
@@ -262,13 +266,17 @@ def shown(value: Any) -> str:
 _PLAIN = re.compile(r"[\w./*:@+=~%&?\[\]{}$-]+")
 
 
+def _trusted_part(shape: type[msgspec.Struct], entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of an entry that matter for trust."""
+    return {key: value for key, value in entry.items() if classes_of(shape)[key] != "plain"}
+
+
 def _server_text(settings: dict[str, Any]) -> str:
     """Describe the program or the URL of an MCP server, with all settings that matter for trust."""
     command = settings.get("command")
-    words = " ".join(map(shown, command)) if isinstance(command, list) else shown(command)
-    what = f"start {words}" if command else f"connect to {shown(settings.get('url'))}"
-    values = {**settings.get("env", {}), **settings.get("headers", {})}
-    named = f" with {', '.join(shown(f'{name}={value}') for name, value in values.items())}" if values else ""
+    what = f"start {' '.join(map(shown, command))}" if command else f"connect to {shown(settings.get('url'))}"
+    values = settings.get("env") or settings.get("headers")
+    named = f" with {json.dumps(values, ensure_ascii=False)}" if values else ""
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
 
 
@@ -370,4 +378,4 @@ def _agent_grants(root: Path, models: Mapping[str, Any]) -> Iterator[AccessGrant
             continue
         if text := needs_trust(agent.model.name, root):
             place = f"{document.file}:{document.at('model').line}"
-            yield AccessGrant("code", f"agents.{name}.model", f"{agent.model.owner}: {text}", place)
+            yield AccessGrant("code", f"agents.{name}.model", f"{agent.model.owner}: {text}", agent.model, place)

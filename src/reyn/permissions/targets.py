@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import unicodedata
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from reyn.permissions.hosts import PRIVATE, Host, host_pattern
 from reyn.permissions.paths import PathPattern, RestrictedPath, linked_identity, names_of, protected_name
 from reyn.workspace import Location
-from reyn.workspace.paths import folded
+from reyn.workspace.paths import WORKSPACE, folded
 
 if TYPE_CHECKING:
     from reyn.permissions.paths import AccessMode
     from reyn.workspace import Roots
     from reyn.workspace.files import Identity
+    from reyn.workspace.paths import Zone
 
 
 class AnyTarget(NamedTuple):
@@ -114,15 +116,21 @@ def _grants_program(pattern: str, program: str) -> bool:
     if pattern in ("*", program):
         return True
     path = _program_path(program)
-    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    names = tuple(name for name in path.removeprefix(WORKSPACE).split("/") if name not in ("", "."))
     # Where a relative `..` leads depends on links, which a program can create.
-    if ("/" in pattern) != ("/" in program) or ".." in names:
+    if is_program_path(pattern) != is_program_path(program) or ".." in names:
         return False
     try:
         granted = _parsed(_program_path(pattern))
     except ValueError:
         return False
-    return granted.covers(Location("outside" if path.startswith("/") else "project", names, program), "read")
+    zone: Zone = "outside" if path.startswith("/") else "workspace" if path.startswith(WORKSPACE) else "project"
+    return granted.covers(Location(zone, names, program), "read")
+
+
+def is_program_path(program: str) -> bool:
+    """Return whether a program is called by a path, in the project or in `workspace:`, and not by a name."""
+    return "/" in program or program.startswith(WORKSPACE)
 
 
 def _program_path(text: str) -> str:
@@ -187,19 +195,22 @@ class Restrictions:
 
     def _covers_program(self, pattern: str, program: str) -> bool:
         files = self._files(program)
-        names = {program, *files, *map(os.path.realpath, files)}
-        names |= {name.rpartition("/")[2] for name in names}
-        return any(_is_like(name, pattern) for name in names) or not _identities(files).isdisjoint(
-            _identities(self._files(pattern))
-        )
+        paths = {*files, *map(os.path.realpath, files)}
+        names = {program, *paths, *(name.rpartition("/")[2] for name in (program, *paths))}
+        if any(_is_like(name, pattern) for name in names):
+            return True
+        with suppress(ValueError):  # a pattern such as `../tool` is only compared by its text and its file
+            if is_program_path(pattern) and any(self.path(pattern).covers(names_of(path)) for path in paths):
+                return True
+        return not _identities(files).isdisjoint(_identities(self._files(pattern)))
 
     def _files(self, program: str) -> list[str]:
         """Return the files that may be executed if a program is called so."""
         from reyn.sandbox.process import search_path
 
         bases = self._roots.bases
-        folders = (bases.project, bases.workspace, "/") if "/" in program else search_path().split(":")
-        return [os.path.join(folder, program) for folder in folders]  # noqa: PTH118 - text in, text out
+        folders = (bases.project, bases.workspace, "/") if is_program_path(program) else search_path().split(":")
+        return [os.path.join(folder, program.removeprefix(WORKSPACE)) for folder in folders]  # noqa: PTH118 - text
 
 
 def _identities(paths: list[str]) -> set[Identity]:

@@ -21,6 +21,8 @@ from reyn.permissions.grants import AccessGrant, path_text, project_grants, proj
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from reyn.config.models import ProjectModel
+
 UNTRUSTED = "the project is not trusted"
 TrustState = Literal["not needed", "trusted", "declined", "not trusted"]
 
@@ -67,9 +69,9 @@ class ProjectTrust(msgspec.Struct, frozen=True):
             if grant.unit[:1] in (("model",), ("models",))
         }
 
-    def permits(self, text: str) -> bool:
-        """Return whether the user trusts exactly this access, described as `text` of a grant."""
-        return self.is_vouched or (self.state == "trusted" and any(grant.text == text for grant in self.grants))
+    def permits(self, model: ProjectModel) -> bool:
+        """Return whether the user trusts a model that a file of the project names besides its configuration."""
+        return self.is_vouched or (self.state == "trusted" and any(grant.setting == model for grant in self.grants))
 
 
 class LoadedProject(msgspec.Struct, frozen=True):
@@ -158,5 +160,5 @@ def _state(entry: TrustEntry | None, grants: tuple[AccessGrant, ...]) -> TrustSt
 
 
 def _digest(grants: tuple[AccessGrant, ...]) -> str:
-    """Return a digest of what is granted: of keys and names by themselves, because a text may look like another."""
-    return digest(canonical(sorted((grant.kind, grant.key, grant.unit, grant.text) for grant in grants)))
+    """Return a digest of what is granted, in any order."""
+    return digest(b"\n".join(sorted(canonical((one.kind, one.key, one.unit, one.setting)) for one in grants)))

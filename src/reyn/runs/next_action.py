@@ -30,8 +30,7 @@ from reyn.errors import (
     WorkNotDone,
 )
 from reyn.journal import ENDED, decode, kinds
-from reyn.journal.family import descendants, root_run
-from reyn.journal.questions import open_question, parse_reply
+from reyn.journal.family import descendants, open_question, parse_reply, root_run
 from reyn.journal.results import display_status
 from reyn.journal.summary import SECOND, limit_of, summarize
 from reyn.permissions.gate import SWITCHES
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import Journal, RunRow
+    from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
-    from reyn.journal.questions import OpenQuestion
     from reyn.journal.summary import RunSummary
 
 

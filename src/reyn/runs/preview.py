@@ -1,7 +1,7 @@
 """Preview prompts: execute a run in memory up to a model call, and read what the model would see.
 
 A preview uses the code of a real run (pinned copies, `visit`, `Driver`), so it cannot differ from one. It performs only
-ops that read, behind the permission gate, and writes nothing to the project's journal. `stopped_turn` reads in the
+ops that read, behind the permission gate, and writes nothing to the project's journal. `settled_state` reads in the
 same way what a turn of a conversation has completed.
 """
 
@@ -16,13 +16,14 @@ from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
 from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
-from reyn.journal.questions import reply_to
+from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, PerformOp, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Visit
 from reyn.kernel.core.run_state import apply
 from reyn.kernel.core.tape import RecordingEnded
+from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
 from reyn.kernel.world.inbox import answer_error, inbox_events
@@ -240,11 +241,20 @@ async def next_prompt(
 # -- a turn that has stopped ----------------------------------------------------------------------------
 
 
-def stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
-    """Return the state of a run as if its turn were aborted where it has stopped, and the content of this state.
+def settled_state(journal: Journal, state: RunState, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
+    """Return the state of a run with everything that a turn has completed which no process executes, and its content.
 
-    Its transcript has every call that was completed, also those of an answer whose other calls were not.
+    Such a turn has stopped, was interrupted, or was copied. Its state is as if it were aborted there, so that its
+    transcript has every call that was completed, also those of an answer whose other calls were not.
     """
+    has_turn = state.visit.is_open and state.visit.has_message and state.started.rules in SUPPORTED_RULES
+    if not has_turn or (state.status == "running" and journal.is_claimed(state.run_id)):
+        return state, journal.blob
+    return _stopped_turn(journal, state.run_id, compile_skill)
+
+
+def _stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
+    """Return the state of a run after an abort of its turn where it is, and the content of this state."""
     tape, state, _ = load_uncancelled(journal, run_id)
     execution = Driver(tape, compile_skill, _LeavingWorld(run_id, state, None, None)).execute()
     try:
@@ -255,6 +265,11 @@ def stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) 
             if event.kind == kinds.PhaseAborted.kind:
                 return state, tape.content
     raise InternalError(f"the turn of run `{run_id}` did not end when it was aborted")
+
+
+def end_reason(cause: str, stop: str) -> str:
+    """Return why a turn without a reply ended: what ended it, and why it had stopped, if it had."""
+    return f"{cause}; it had stopped: {stop.partition(chr(10))[0]}" if stop else cause
 
 
 class _StillWorld:
@@ -310,4 +325,5 @@ class _LeavingWorld(_StillWorld):
     def external_events(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
         if not state.is_turn_open:
             return []
-        return [(kinds.TurnAborted("the turn stopped before its reply", state.messages_taken), ())]
+        reason = end_reason("the turn has no reply", state.reason)
+        return [(kinds.TurnAborted(reason, state.messages_taken), ())]

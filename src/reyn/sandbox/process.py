@@ -109,6 +109,7 @@ _NETWORK = (
 """Names and certificates; never `/etc/ssl/private`."""
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_PYTHON_PARTS = ("bin", "include", "pyvenv.cfg", "ssl/cacert.pem", "ssl/cert.pem", "ssl/openssl.cnf")
 _OPEN_FILES = 256
 _THREADS = 64
 """Threads of a program that may start no processes."""
@@ -188,23 +189,29 @@ def existing(*names: str) -> list[str]:
 
 
 @cache
-def _prefixes() -> tuple[str, ...]:
-    """Return the folders of this Python: the installation, and the environment."""
-    return tuple(sorted({os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)} - {"/"}))
+def _python_parts() -> tuple[str, ...]:
+    """Return what this Python has put into its folders: those of the installation, and of the environment.
+
+    The folder itself may be the user's `~/.local`, or have other projects in it.
+    """
+    found: set[str] = set()
+    for prefix in {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)} - {"/"}:
+        libraries = {f"{prefix}/{name}" for name in ("lib", sys.platlibdir)}
+        found.update(existing(*(f"{prefix}/{name}" for name in _PYTHON_PARTS)))
+        found.update(existing(*(f"{library}/python{_VERSION}" for library in libraries)))
+        shared = (path for library in libraries for path in Path(library).glob("*.so*"))
+        found.update(str(path) for path in shared if path.is_file())
+    return tuple(sorted(found))
 
 
 def python_folders(private: tuple[str, ...]) -> list[str]:
-    """Return the folders of this Python that the system's folders do not show."""
-    found: list[str] = []
-    for prefix in _prefixes():
-        if prefix in private:  # an environment in the project's own folder: only what the environment put there
-            library = "lib" if prefix == os.path.realpath(sys.base_prefix) else f"lib/python{_VERSION}"
-            found += existing(*(f"{prefix}/{name}" for name in ("bin", library, "pyvenv.cfg")))
-        elif not f"{prefix}/".startswith(("/usr/", "/lib/", "/bin/")) or any(
-            is_below(prefix, place) for place in private
-        ):
-            found.append(prefix)
-    return found
+    """Return the files and folders of this Python that the system's folders do not show."""
+    return [
+        part
+        for part in _python_parts()
+        if part not in private
+        and (not part.startswith(("/usr/", "/lib/", "/bin/")) or any(is_below(part, place) for place in private))
+    ]
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -228,7 +235,7 @@ def private_places(places: Iterable[str], restricted: Callable[[str], Iterable[s
     """
     names = existing(*FOLDERS, *_LOADER, *_NETWORK)
     system = {os.path.realpath(name) for name in names}
-    folders = {*system, *_prefixes()}
+    folders = {*system, *_python_parts()}
     found = [
         place
         for place in places

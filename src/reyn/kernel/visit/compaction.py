@@ -24,6 +24,7 @@ from reyn.contract.parsing import parse
 from reyn.contract.verdicts import Rejected
 from reyn.journal import Blob, kinds, ordered
 from reyn.kernel.core.conversations import summary_parts
+from reyn.kernel.core.effects import AttemptModel
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.model_call import ask
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.turn import TurnContext
     from reyn.models import Candidate, ToolDefinition
+    from reyn.vocabulary import OpSpec
 
 TAIL_SHARE = 4
 """The recent tail takes at most this fraction of the budget, or of the transcript if that is shorter."""
@@ -73,6 +75,7 @@ class SummaryRequest:
         self.task = _PROMPT
         self.form: kinds.AnswerForm = "full"
         self.candidates: tuple[Candidate, ...] = ()
+        self.ops: tuple[OpSpec, ...] = ()
         self.tool_definitions: tuple[ToolDefinition, ...] = ()
         self.tools: Blob | None = None
         text = {"type": "string", "minLength": 1, "maxLength": max_chars}
@@ -140,9 +143,10 @@ async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape:
         reference = kinds.TranscriptRef(plan.older.length, plan.older.digest)
         frame = tape.emit(kinds.FrameBuilt(recorded, "full", transcript=reference))
         call = f"{step}.{int(number) + attempt}"
-        reply = await ask(
-            request, phase.model, frame, call, tape, (), "", plan.older, needs_images=plan.needs_images, may_fail=True
+        asked = AttemptModel(
+            call, phase.model, frame.messages, request, transcript=plan.older, needs_images=plan.needs_images
         )
+        reply = await ask(asked, frame, tape)
         if reply.error:
             _record(plan, phase.name, call, _LEFT_OUT, tape, reply.error)
             return attempt

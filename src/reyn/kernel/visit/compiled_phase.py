@@ -231,9 +231,11 @@ class CompiledPhase(RunContext):
         return self.context(_LATER).manifest is not None
 
     @cached_property
-    def has_overviews(self) -> bool:
-        """Whether an op of the phase can tell what it can act on, which a conversation lists."""
-        return self.conversation is not None and any(spec.has_overview for spec in self.ops)
+    def listing_ops(self) -> tuple[str, ...]:
+        """The ops of the phase that list what they can act on. Outside conversations, `allowed_skills` asks for it."""
+        is_open, names_skills = self.conversation is not None, self.definition.allowed_skills is not None
+        listing = (spec for spec in self.ops if spec.has_overview)
+        return tuple(spec.kind for spec in listing if is_open or (names_skills and spec.skill_field))
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:

@@ -15,9 +15,9 @@ from reyn.context.budget import FittedText, Section, SectionCost
 from reyn.context.render import HANDOFF_HEADING, message_text, read_marker
 from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX, CalibratedCounter
 from reyn.context.transcript import NO_MESSAGES
-from reyn.context.words import escape_line_ends
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
+from reyn.jsonschema.words import escape_line_ends
 from reyn.kernel import versions
 from reyn.kernel.core.effects import FitTokens, Pause
 

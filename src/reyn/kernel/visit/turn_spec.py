@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.context import InvocationSpec, PromptContract, static_text
 from reyn.context.frame import advised
-from reyn.context.options import acts_of
 from reyn.context.prompt import closing_text, task_text
 from reyn.journal import Blob, kinds, ordered
 
@@ -35,7 +33,7 @@ class TurnSpec:
     ) -> None:
         self.frame = frame
         self.contract = contract
-        self._ops = ops
+        self.ops = ops
         self._advice = advice
         self._asks_handoff = asks_handoff
         self.stays_open = stays_open
@@ -68,7 +66,7 @@ class TurnSpec:
             self._instructed = TurnSpec(
                 frame,
                 self.contract,
-                self._ops,
+                self.ops,
                 advice=self._advice,
                 asks_handoff=self._asks_handoff,
                 stays_open=self.stays_open,
@@ -85,16 +83,6 @@ class TurnSpec:
         frame = msgspec.structs.replace(self.frame, available_control_ops=(), act_lines=())
         is_text = is_conversation and self.contract.reply_field is not None
         return self._static_text(frame, is_plain_text=is_text)
-
-    @cached_property
-    def has_acts(self) -> bool:
-        """Whether ops are on offer."""
-        return bool(self._ops)
-
-    @cached_property
-    def acts(self) -> tuple[models.OfferedAct, ...]:
-        """The acts on offer."""
-        return acts_of(self._ops)
 
     @property
     def answer_schema(self) -> dict[str, Any]:

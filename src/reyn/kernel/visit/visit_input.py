@@ -133,13 +133,12 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 async def read_overviews(
     phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape, call: str = ""
 ) -> kinds.OverviewsRead:
-    """Return what the ops of a conversation can act on. One of them must be able to tell.
+    """Return what the ops of a phase can act on. One of them must be able to tell.
 
     `call` is the last call of the visit: its ops may have changed what there is.
     """
-    op_kinds = tuple(spec.kind for spec in phase.ops if spec.has_overview)
     new = {blob.hash: blob.content for blob in prepared.blobs}
     text = plain_text(new.get(prepared.input) or tape.content(prepared.input))
     if _continues(phase, entry):  # a short message, such as `yes`, refers to what was said before
         text += f"\n{plain_text(tape.content(entry.input.hash))}"
-    return await ReadOverviews(f"{call or entry.step}.overviews", op_kinds, text)
+    return await ReadOverviews(f"{call or entry.step}.overviews", phase.listing_ops, text)

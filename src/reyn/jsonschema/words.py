@@ -1,0 +1,125 @@
+"""A JSON Schema in words, for prompts.
+
+Small models read words better than JSON, so a schema is quoted only where words are not enough: nested objects,
+alternatives, patterns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reyn.jsonschema.references import Schema
+
+_TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "null": "null"}
+_PLAIN_NAME = re.compile(r"[^\W\d][\w.-]{0,63}")
+_KNOWN = {
+    "type", "enum", "const", "description", "title", "default", "examples", "$comment", "format",
+    "minLength", "maxLength", "minimum", "maximum", "items", "minItems", "maxItems", "uniqueItems",
+}  # fmt: skip
+_MAX_ENUM = 20
+
+
+def describe_fields(schema: Schema) -> str | None:
+    """Return the fields of an object on one line, in the author's order; `None` if words are not enough."""
+    if not isinstance(schema, dict) or not schema.keys() <= _OBJECT_KEYS or schema.get("type", "object") != "object":
+        return None
+    required = schema.get("required", ())
+    fields: list[str] = []
+    for name, field in schema.get("properties", {}).items():
+        words = _describe(field)
+        if words is None:
+            return None
+        fields.append(f"{quoted_name(name)} ({words}{'' if name in required else ', optional'}){_note(field)}")
+    known = schema.get("properties", {})
+    if any(name not in known for name in required) or isinstance(schema.get("additionalProperties"), dict):
+        return None
+    return ", ".join(fields)
+
+
+_OBJECT_KEYS = {
+    "type", "properties", "required", "additionalProperties", "description", "title", "$schema", "$id", "$defs",
+    "definitions", "$comment", "examples",
+}  # fmt: skip
+
+
+def either(names: list[str]) -> str:
+    """Join names: `a, b or c`."""
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks, so that no text of an author or a model can begin a line of the prompt."""
+    return " ".join(text.split())
+
+
+def quote_schema(schema: Schema) -> str:
+    """Return a schema as JSON on one line, in the author's order."""
+    return escape_line_ends(json.dumps(schema, ensure_ascii=False))
+
+
+_LINE_ENDS = {end: f"\\u{ord(end):04x}" for end in "\u000b\u000c\u001c\u001d\u001e\u0085\u2028\u2029"}
+
+
+def escape_line_ends(text: str) -> str:
+    """Escape the line separators that JSON leaves as they are; in JSON text they occur inside strings only."""
+    for end, escaped in _LINE_ENDS.items():  # a search for each is much cheaper than translating every character
+        if end in text:
+            text = text.replace(end, escaped)
+    return text
+
+
+def _describe(field: Any) -> str | None:
+    if not isinstance(field, dict) or not field.keys() <= _KNOWN:
+        return "any value" if field is True else None
+    if "const" in field:
+        return f"always {quoted_value(field['const'])}"
+    if "enum" in field:
+        values = field["enum"]
+        return " or ".join(map(quoted_value, values)) if 0 < len(values) <= _MAX_ENUM else None
+    kind = field.get("type")
+    if isinstance(kind, list):
+        words = [_describe(field | {"type": one}) for one in kind]
+        return None if None in words else " or ".join(map(str, words))
+    if kind == "array":
+        items = _describe(field.get("items", {}))
+        return None if items is None else f"list of {items}{_range(field, 'minItems', 'maxItems', 'items')}"
+    if kind is None:
+        return "any value" if not field.keys() - {"description", "title", "default", "examples"} else None
+    if kind not in _TYPES:
+        return None
+    if kind == "string":
+        form = f", {one_line(str(field['format']))}" if "format" in field else ""
+        return f"text{form}{_range(field, 'minLength', 'maxLength', 'characters')}"
+    return _TYPES[kind] + _range(field, "minimum", "maximum", "")
+
+
+def _range(field: dict[str, Any], low: str, high: str, unit: str) -> str:
+    least, most = field.get(low) or None, field.get(high)
+    if low == "minimum":
+        least = field.get(low)
+    if low == "minLength" and least == 1:
+        least = None  # a text is not empty unless the author says so
+    words = {
+        (True, True): f"{least} to {most}",
+        (True, False): f"at least {least}",
+        (False, True): f"at most {most}",
+    }.get((least is not None, most is not None))
+    return f", {words}{' ' + unit if unit else ''}" if words else ""
+
+
+def quoted_name(name: str) -> str:
+    """Return a name as it is if it is plain, otherwise as JSON."""
+    return name if _PLAIN_NAME.fullmatch(name) else escape_line_ends(json.dumps(name, ensure_ascii=False))
+
+
+def quoted_value(value: Any) -> str:
+    """Return a value as JSON on one line."""
+    return escape_line_ends(json.dumps(value, ensure_ascii=False))
+
+
+def _note(field: Any) -> str:
+    description = field.get("description") if isinstance(field, dict) else None
+    return f": {one_line(description)}" if isinstance(description, str) and description.strip() else ""
