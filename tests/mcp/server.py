@@ -5,6 +5,7 @@ Arguments: a file that counts calls, the behavior of the tool `do`, and the proc
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -138,6 +139,9 @@ if BEHAVIOR == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if BEHAVIOR == "mute":
     time.sleep(3600)
+
+if BEHAVIOR == "pings" and sys.platform == "linux":
+    fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, 4096)  # it is full after a few answers
 
 for line in sys.stdin:
     request = json.loads(line)

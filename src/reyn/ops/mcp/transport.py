@@ -195,7 +195,8 @@ def _message(line: bytes) -> Any:
 
 
 async def _write(outbound: Any, stdin: asyncio.StreamWriter, asked: _Requests) -> None:
-    """Send messages to a server."""
+    """Send messages to a server. One is sent when the server's pipe has taken it."""
+    stdin.transport.set_write_buffer_limits(0)
     async with outbound:
         async for message in outbound:
             text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
