@@ -161,8 +161,10 @@ class Library:
         self._loaded: dict[Path, tuple[Skill, Vocabulary, ReadFiles]] = {}
         self.may_read: MayRead | None = None
 
-    def asking(self, may_read: MayRead) -> Library:
+    def asking(self, may_read: MayRead | None) -> Library:
         """Return this library such that every file is asked about before a skill is read from it."""
+        if may_read is None:
+            return self
         library = copy.copy(self)
         library.may_read = may_read
         return library
