@@ -228,7 +228,7 @@ def test_no_plan_fails_before_the_approvals_that_are_due(tmp_path: Path, failure
 
         return decide
 
-    for name in ("read", "show", "write", "capability", "python"):
+    for name in ("read", "search", "show", "write", "capability", "python"):
         monkeypatch.setattr(Gate, name, noting(getattr(Gate, name)))
     gate, failed = _asking(tmp_path), set()
     env = Env(gate.roots, gate, lambda _name: b"", RecordedFiles(), 1_000_000)
