@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from reyn.config import RunSettings
 from reyn.config.values import PromptLimit
 from reyn.errors import OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, ordered
@@ -26,7 +27,6 @@ from reyn.vocabulary import OpSpec, Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from reyn.config import RunSettings
     from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.models.roster import Roster
@@ -155,6 +155,14 @@ def pin_settings(settings: RunSettings) -> Blob:
 
 _pinned_settings: dict[int, tuple[RunSettings, Blob]] = {}
 """The last copy of settings, by the object, which stays alive here."""
+
+
+def unpin_settings(content: bytes) -> RunSettings:
+    """Return the settings of a run from its recorded copy. Raises `RunBlocked` if the copy cannot be read."""
+    try:
+        return msgspec.json.decode(content, type=RunSettings)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:

@@ -35,7 +35,7 @@ from reyn.kernel.world.budgets import Budgets
 from reyn.kernel.world.environments import Environments
 from reyn.kernel.world.hooks import check_hooks, hook_name
 from reyn.kernel.world.inbox import InboxPolling
-from reyn.kernel.world.loading import unpin_ops
+from reyn.kernel.world.loading import unpin_ops, unpin_settings
 from reyn.kernel.world.op_performer import OpPerformer
 from reyn.lint import check_skill, lint_agent, lint_skill
 from reyn.models.roster import Roster
@@ -319,7 +319,7 @@ class Services:
             vocabulary = unpin_ops(specs) if specs is not None else self.ops.vocabulary
             while len(self._compiled) >= _CACHED_SKILLS:
                 self._compiled.pop(next(iter(self._compiled)))
-            self._compiled[key] = CompiledSkill(unpin(skill), _to_settings(settings), vocabulary)
+            self._compiled[key] = CompiledSkill(unpin(skill), unpin_settings(settings), vocabulary)
         return self._compiled[key]
 
     def settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> RunSettings:
@@ -444,10 +444,3 @@ class Services:
             self.commits.close()
         if "journal" in vars(self):
             self.journal.close()
-
-
-def _to_settings(content: bytes) -> RunSettings:
-    try:
-        return msgspec.json.decode(content, type=RunSettings)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
