@@ -244,9 +244,10 @@ def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None
     from reyn.permissions.trust import store_decision
     from reyn.runtime.project import inspect_journal
 
+    if is_trusted:  # first: a damaged journal is an error, and nothing is stored
+        inspect_journal(Path(loaded.trust.root), adopt=True)
     refused = store_decision(loaded, is_trusted=is_trusted) if loaded.trust.grants else []
     if is_trusted:
-        inspect_journal(Path(loaded.trust.root), adopt=True)
         out.line(f"trusted {loaded.trust.root}", err=err)
     else:
         ignored = "these settings are ignored" if loaded.trust.grants else "its runs can be read only"
