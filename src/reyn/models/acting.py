@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TO_DO = "First say in one word what you have to do."
 WISHES = ('One word: "', "The user wants me to")
 """The beginnings of answers whose next words are compared."""
-_THRESHOLD = 0.47
+_THRESHOLD = 0.49
 """How like the only act an input has to be, as the sum of its similarities after each beginning (`bench/acts`)."""
 _CHANCE = 0.12
 """What is added for more acts, times the logarithm of their number: an input is like one of many by chance."""
