@@ -24,10 +24,8 @@ def test_no_message_and_no_skill_is_in_both_sets(tmp_path: Path):
 @pytest.mark.parametrize("item_set", SETS)
 def test_the_agent_is_offered_the_six_skills_of_a_set(tmp_path: Path, item_set):
     make_project(tmp_path, item_set)
-    turn = request_of(tmp_path, "Hello").turn
-    assert turn is not None
-    offered = {act.fixed["skill"] for act in turn.acts if "skill" in act.fixed}
-    assert offered == {item.skill for item in items_of(item_set)} - {None}
+    [run_skill_op] = [spec for spec in request_of(tmp_path, "Hello").ops if spec.kind == "run_skill"]
+    assert {target.name for target in run_skill_op.targets} == {item.skill for item in items_of(item_set)} - {None}
     with SyncRuntime.open(tmp_path, model="light") as rt:
         assert rt.chat(AGENT).agent.name == AGENT
 

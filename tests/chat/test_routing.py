@@ -247,6 +247,18 @@ def test_a_model_chooses_among_the_skills_that_match_the_message_best(tmp_path: 
     assert len(names) == 12
 
 
+@pytest.mark.parametrize("number", [12, 29])
+def test_a_skill_among_many_is_found_by_its_hints(tmp_path: Path, number: int):
+    names = [f"thing_{one:02}" for one in range(30)]
+    skills(tmp_path, *names)
+    [skill] = tmp_path.glob(f"**/{names[number]}/skill.md")
+    skill.write_text(skill.read_text().replace("description:", "search_hints: [placard]\ndescription:", 1))
+    asked = Short(placard=SHORT_REPLY)
+    with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
+        chat.say("a placard, please")
+    assert names[number] in [act.fixed.get("skill") for act in act_prompt(asked.requests[0]).acts]
+
+
 def test_a_choice_that_stands_for_an_op_allows_this_op_alone(tmp_path: Path):
     skills(tmp_path, "poster", "flyer")
     asked = Short(hello=SHORT_REPLY)

@@ -15,8 +15,8 @@ import pytest
 from reyn.cli import people
 from reyn.cli.output import command_line
 from reyn.journal import Event
+from reyn.journal.family import parse_reply
 from reyn.journal.kinds import Question
-from reyn.journal.questions import parse_reply
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.runtime_types import LATER
 from reyn.runs.next_action import answer_action

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.models.acting import ActPrompt, choose_among, compare
-from reyn.models.protocol import OfferedAct
+from reyn.models.acting import Act, ActPrompt, choose_among, compare
 from reyn.models.two_step import Topic, deviation, mean_topic, projection
 
 HABIT: Topic = {"answer": 9.0, "say": 8.0, "the": 5.0}
@@ -15,11 +14,11 @@ HABIT: Topic = {"answer": 9.0, "say": 8.0, "the": 5.0}
 FIND: Topic = HABIT | {"look": 6.0, "find": 5.0}
 SEND: Topic = HABIT | {"send": 6.0, "write": 3.0}
 REPLIES = [[HABIT, HABIT], [HABIT | {"greet": 1.0}, HABIT]]
-ACTS = tuple(OfferedAct(name, {"kind": name}, name, "text.\n") for name in ("find", "send"))
+ACTS = tuple(Act(name, {"kind": name}, name, "text.\n") for name in ("find", "send"))
 
 
 def choice(topic: Topic, *, may_decide: bool = True, acts: tuple[Topic, ...] = (FIND, SEND)) -> tuple[str, float]:
-    prompt = ActPrompt("task", "text", ACTS, may_decide, {})
+    prompt = ActPrompt("task", "text", ACTS, may_decide, {}, "")
     act, probability = choose_among(prompt, compare([topic, topic], REPLIES, [[one, one] for one in acts]))
     return act.label if act else "", probability
 

@@ -16,10 +16,11 @@ import pytest
 from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
-from reyn.models import Candidate, Message, ModelRequest, OfferedAct, PerformedAct, Turn, local
+from reyn.models import Candidate, Message, ModelRequest, PerformedOp, Turn, local
 from reyn.models.acting import WISHES, WITHOUT_ACTS
 from reyn.models.local import LocalModel
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE
+from reyn.vocabulary import OpForm, OpSpec
 
 REQUEST = ModelRequest((Message("system", "be brief"), Message("user", "hello")), {"type": "object"}, "r", "1.1", "h")
 
@@ -429,16 +430,17 @@ def test_a_small_model_reads_the_same_prompt_as_if_no_one_could_abort(
 
 # -- acts ---------------------------------------------------------------------------------------------
 
-LOOK_UP = OfferedAct("find stock", {"kind": "find", "op": "stock"}, "Look up the stock", "article (text).\n")
-ASK = OfferedAct("ask_user", {"kind": "ask_user"}, "Put a question to the user", "question (text).\n")
+
+def op(kind: str, form: str | None, summary: str, field: str) -> OpSpec:
+    fixed = {"kind": {"const": kind}} | ({"op": {"const": form}} if form else {})
+    properties = fixed | {field: {"type": "string"}}
+    call = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return OpSpec(kind, summary, "pure", forms=(OpForm(form, summary, call, "pure", {}, {}),))
 
 
-def call(fixed: dict[str, Any], field: str) -> dict[str, Any]:
-    properties = {name: {"const": value} for name, value in fixed.items()} | {field: {"type": "string"}}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-ACTS = {"anyOf": [call(LOOK_UP.fixed, "article"), call(ASK.fixed, "question")]}
+LOOK_UP = op("find", "stock", "Look up the stock", "article")
+ASK = op("ask_user", None, "Put a question to the user", "question")
+ACTS = {"anyOf": [*LOOK_UP.alternatives, *ASK.alternatives]}
 ACT_BRANCH = {
     "type": "object",
     "properties": {"reason": {"type": "string"}, "ops": {"type": "array", "items": ACTS, "minItems": 1}},
@@ -449,7 +451,8 @@ MAY_ACT = msgspec.structs.replace(
     TWO_STEP,
     candidates=CANDIDATES[1:],
     contract={"anyOf": [branch("go"), branch("abort"), ACT_BRANCH]},
-    turn=Turn("hello", "be brief", (LOOK_UP, ASK)),
+    ops=(LOOK_UP, ASK),
+    turn=Turn("hello", "be brief"),
 )
 GREETING, LOOKING, ASKING = (
     [answer(piece(word, **{word: 0.5, "rest": 0.1}))] * len(WISHES) for word in ("greet", "look", "ask")
@@ -482,8 +485,8 @@ def test_a_small_model_acts_if_the_input_is_more_like_an_act_than_like_messages_
 def done(**article: str) -> ModelRequest:
     """Return the request after an act with this article."""
     text = "How many lamps are there, and how many red candles do you have?"
-    acted = PerformedAct({"kind": "find", "op": "stock", **article}, '{"content": "14", "status": "ok"}')
-    return msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief", (LOOK_UP, ASK), (acted,)))
+    acted = PerformedOp({"kind": "find", "op": "stock", **article}, '{"content": "14", "status": "ok"}')
+    return msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief", (acted,)))
 
 
 def test_after_an_act_the_parts_of_the_input_that_are_left_decide(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
@@ -534,7 +537,7 @@ def test_a_large_model_gives_its_reason_before_it_acts(
 
 
 def test_a_small_model_that_has_to_act_only_fills_in_the_arguments(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
-    must = msgspec.structs.replace(MAY_ACT, candidates=(), turn=Turn("hello", "be brief", (LOOK_UP,)))
+    must = msgspec.structs.replace(MAY_ACT, candidates=(), ops=(LOOK_UP,))
     engine = load(model, monkeypatch, answer(piece(' "lamp"}]}')))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     assert json.loads(asyncio.run(model.complete(must)).text)["ops"][0]["article"] == "lamp"
@@ -545,7 +548,7 @@ def test_a_small_model_that_has_to_act_only_fills_in_the_arguments(model: LocalM
 def test_the_bound_of_a_turn_with_acts_covers_every_prompt_that_is_sent(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, text: str
 ):
-    request = msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief", (LOOK_UP, ASK)))
+    request = msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief"))
     engine = load(model, monkeypatch, *LOOKING, *NEITHER, *LOOKING, *ASKING, answer(piece(' "x/9"}]}')), CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     bound = model.usage_bound(request)

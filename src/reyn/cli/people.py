@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.cli.output import short
 from reyn.cli.writer import Line, out, styled
 from reyn.errors import ReplyInvalid
-from reyn.journal.questions import parse_reply
+from reyn.journal.family import parse_reply
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.inbox import answer_error
 

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.context.budget import FrameSection
-from reyn.context.options import option_lines
-from reyn.context.words import one_line
 from reyn.contract import Candidate
 from reyn.journal.kinds import Part
+from reyn.jsonschema.words import one_line
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.vocabulary import OpSpec
+
+
+_MAX_OPTIONS = 8
+"""The number of options, candidates included, above which the forms of an op are one option."""
 
 
 class Constraints(msgspec.Struct, frozen=True):
@@ -71,16 +74,30 @@ class StableFrame(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """The reason for a rollback, and the hash of the artifact that was rejected; `None` if a transcript has it."""
+    """Why a phase is visited again.
+
+    Attributes:
+        rejected_artifact: The hash of the artifact that was rejected; `None` if a transcript has it, or without one.
+        reason: Why it was rejected; empty if an earlier visit failed without one.
+        done: The unsafe ops that earlier visits completed, in short.
+    """
 
     rejected_artifact: str | None
     reason: str
+    done: tuple[str, ...] = ()
 
     @property
     def note(self) -> Part | None:
-        """What a conversation is told: its transcript has the input of the visit, and what it decided."""
-        text = f"# Rejected\nThe next phase failed: {one_line(self.reason)}\nIt was given what you decided before."
-        return Part(text=text) if self.rejected_artifact is None else None
+        """The message to a conversation: its transcript has the input of the visit, and what it decided."""
+        is_note = self.rejected_artifact is None and self.reason
+        return Part(text=f"{self.text}\nIt was given what you decided before.") if is_note else None
+
+    @property
+    def text(self) -> str:
+        """The section of a prompt, before the artifact."""
+        done = f"\nYou have done this already, do not repeat it: {'; '.join(self.done)}" if self.done else ""
+        why = f"\nThe next phase failed: {one_line(self.reason)}" if self.reason else ""
+        return f"# Rejected{done}{why}"
 
 
 class RejectedArtifact(msgspec.Struct, frozen=True):
@@ -146,6 +163,30 @@ def advised(instructions: str, advice: str) -> str:
     return instructions + separator + advice
 
 
+def _option_lines(ops: tuple[OpSpec, ...], candidates: int, *, lists_targets: bool) -> tuple[str, ...]:
+    """Return the acts as a prompt lists them: one line for each form or target, or for each kind if there are many.
+
+    Args:
+        ops: The ops on offer.
+        candidates: The number of candidates.
+        lists_targets: Whether to list targets. A conversation lists them with its overviews.
+    """
+    targets = [spec.targets if lists_targets else () for spec in ops]
+    if candidates + sum(len(named or spec.forms) for spec, named in zip(ops, targets, strict=True)) > _MAX_OPTIONS:
+        return tuple(f"{spec.kind}: {one_line(str(spec.offered()['description']))}" for spec in ops)
+    lines: list[str] = []
+    for spec, named in zip(ops, targets, strict=True):
+        if named:
+            lines += [f"{spec.kind} {one.name}({', '.join(one.arguments)}): {one_line(one.text)}" for one in named]
+        elif len(spec.forms) == 1:
+            text = " ".join(part for part in (spec.summary_of(spec.forms[0]), one_line(spec.advice)) if part)
+            lines.append(f"{spec.kind}({spec.forms[0].fields}): {text}")
+        else:
+            lines += [f"{spec.kind} {form.op}({form.fields}): {spec.summary_of(form)}" for form in spec.forms]
+            lines += [f"every {spec.kind}: {one_line(spec.advice)}"] if spec.advice else []
+    return tuple(lines)
+
+
 def stable_frame(
     skill: Skill,
     phase: str,
@@ -167,5 +208,5 @@ def stable_frame(
         finish_criteria=skill.finish_criteria if can_finish else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,
-        act_lines=option_lines(ops, len(candidates), lists_targets=definition.conversation is None),
+        act_lines=_option_lines(ops, len(candidates), lists_targets=definition.conversation is None),
     )

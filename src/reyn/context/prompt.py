@@ -8,10 +8,10 @@ where larger models read them best.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
-from reyn.context.options import act_shape
-from reyn.context.words import describe_fields, either, one_line, quote_schema
+from reyn.jsonschema.words import describe_fields, either, one_line, quote_schema
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE, ANSWER_HEADING
 
 if TYPE_CHECKING:
@@ -128,11 +128,20 @@ def _options(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool) -> st
         choices = "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if is_list else ""
     if not acts:
         return choices
-    first = act_shape(frame.available_control_ops[0]["example"])
+    first = _act_shape(frame.available_control_ops[0]["example"])
     answer = f'{{"reason": ..., "ops": [{first}]}}' if form == "short" else f'{{"control_ir": [{first}]}}'
     lines = "".join(f"- {line}\n" for line in acts) if form != "tools" else ""
     act = ACT.replace("{}", answer) if form != "tools" else "call tools.\n"
     return f"{ENOUGH}{choices}{ACTING}{lines}{act}" if candidates else f"{MUST_ACT}{lines}{act}"
+
+
+def _act_shape(example: dict[str, Any]) -> str:
+    """Return the shape of an op. `...` keeps it from being valid JSON: a model that copies an example copies values."""
+    fields = (
+        f"{json.dumps(name)}: {json.dumps(value) if name in ('kind', 'op') else '...'}"
+        for name, value in example.items()
+    )
+    return f"{{{', '.join(fields)}}}"
 
 
 def _short_format(frame: StableFrame, allows_abort: bool) -> str:

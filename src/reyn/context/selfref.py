@@ -10,8 +10,8 @@ from msgspec.structs import force_setattr, replace
 
 from reyn.context.messages import Content, Memory, MemoryEntry, NormalizedMessage, normalized_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, normalize
-from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
+from reyn.jsonschema.words import one_line
 
 MEMORY_HEADING = "# Memory"
 _ID = "exp_"

@@ -1,17 +1,23 @@
-"""Families of runs: a root run and its descendants, the sub-runs that it and they started.
+"""Families of runs: a root run and its descendants, the sub-runs that it and they started, and their open questions.
 
 The id of a sub-run starts with the id of its parent, but a user may give such an id to any run; `parent` decides.
+Nothing reads events: the row of a run contains its question. `reyn.kernel.world.inbox` has the protocol of replies.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reyn.errors import NextAction, RunImported, RunNotFound, RunNotResumable
-from reyn.journal.lifecycle import ENDED
+import msgspec
+
+from reyn.documents import JsonError, decode_json
+from reyn.errors import NextAction, ReplyInvalid, RunImported, RunNotFound, RunNotResumable
+from reyn.journal.kinds import Question
+from reyn.journal.lifecycle import ENDED, RunRow
+from reyn.journal.port import Answer, Say
 
 if TYPE_CHECKING:
-    from reyn.journal import Journal, RunRow
+    from reyn.journal.port import Journal
 
 _MAX_LISTED = 5
 
@@ -84,3 +90,91 @@ def check_not_imported(row: RunRow, what: str) -> None:
             f"run `{row.run_id}` was imported from {row.imported} and cannot be {what}",
             action=NextAction("fork", row.run_id),
         )
+
+
+# -- open questions -----------------------------------------------------------------------------------
+
+
+class OpenQuestion(msgspec.Struct, frozen=True):
+    """An open question of a run or of one of its descendants."""
+
+    row: RunRow
+    """The run that asks."""
+    question: Question
+    is_answered: bool
+    """Whether a reply is in the inbox of the run, which has not been executed since."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run that asks."""
+        return self.row.run_id
+
+
+def open_question(journal: Journal, row: RunRow) -> OpenQuestion | None:
+    """Return the open question of a run or of one of its descendants. An imported run takes no reply."""
+    asking = asking_run(journal, row)
+    if asking is None or asking.wait is None:
+        return None
+    messages = journal.drain(asking.run_id, asking.messages_taken)
+    is_answered = any(is_reply_to(asking.wait, message.payload) for message in messages)
+    return OpenQuestion(asking, asking.wait, is_answered)
+
+
+def asking_run(journal: Journal, row: RunRow) -> RunRow | None:
+    """Return the run that asks: the run itself, or one of its descendants."""
+    if row.status in ENDED or row.imported:
+        return None
+    rows = [row] if _is_own(row) else descendants(journal, row.run_id)
+    return next((run for run in rows if run.status == "waiting" and _is_own(run)), None)
+
+
+def _is_own(row: RunRow) -> bool:
+    return row.wait is not None and row.wait.run is None
+
+
+def reply_to(wait: Question, value: Any, by: str) -> Answer | Say:
+    """Return the request that replies to a question. It is the next message of a conversation that waits for one."""
+    return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
+
+
+def is_reply_to(wait: Question, request: object) -> bool:
+    """Return whether a request in the inbox ends a wait, as `reply_to` does."""
+    return isinstance(request, Say) if wait.is_message else isinstance(request, Answer) and request.wait == wait.id
+
+
+def parse_reply(wait: Question, text: str) -> Any:
+    """Return the value of a reply that a user typed.
+
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In reply
+    to an approval, text after `reject` is the remark.
+
+    Raises:
+        ReplyInvalid: The text is not JSON.
+    """
+    types = _types(wait.response_schema)
+    word, _, remark = text.partition(" ")
+    if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
+        return {"decision": "reject", "remark": remark.strip()}
+    if not text and "null" in types:
+        return None
+    if "string" in types and not ("object" in types and text.lstrip().startswith("{")):
+        return text
+    try:
+        return decode_json(text)
+    except JsonError as error:
+        schema = msgspec.json.encode(wait.response_schema).decode()
+        hint = f"The question takes JSON that matches {schema}."
+        raise ReplyInvalid(f"the reply is not valid JSON: {error}", hint=hint) from error
+
+
+def _types(schema: Any) -> set[str]:
+    """Return the JSON types that a schema names."""
+    if not isinstance(schema, dict):
+        return set()
+    named = schema.get("type", [])
+    types = {named} if isinstance(named, str) else set(named)
+    values = [*schema.get("enum", []), *([schema["const"]] if "const" in schema else [])]
+    if not types:
+        types = {"string" for value in values if isinstance(value, str)} | {"null" for value in values if value is None}
+    branches = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
+    return types.union(*(_types(branch) for branch in branches))

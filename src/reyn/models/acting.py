@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.models.protocol import Message, OfferedAct
+from reyn.jsonschema.words import describe_fields, one_line
+from reyn.models.protocol import Message
 from reyn.models.two_step import Topic, deviation, mean_topic, projection, similarity
+from reyn.ranking import best_matches
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
-    from reyn.models.protocol import ModelRequest, PerformedAct, Turn
+    from reyn.models.protocol import ModelRequest, PerformedOp, Turn
+    from reyn.vocabulary import OpForm, OpSpec, OpTarget
 
 _TO_DO = "First say in one word what you have to do."
 WISHES = ('One word: "', "The user wants me to")
@@ -40,6 +43,8 @@ DECIDE = "answer"
 """The label of a decision among the acts."""
 MAX_OPTIONS = 8
 """The number of options above which the forms of an op are one option."""
+MAX_TARGETS = 12
+"""The number of targets of an op among which a model chooses."""
 _ENOUGH = "the input is enough, nothing has to be looked up, changed or stored"
 _DONE = "\n\n# Done so far\n"
 _PARTS = re.compile(r"(?<=[.!?;])\s+|,?\s+(?:and|then|and then)\s+|\n+")
@@ -47,6 +52,83 @@ _MIN_WORDS = 3
 """A part of a message with fewer words asks for nothing of its own."""
 _NAME = re.compile(r"\S*[\d/_.:]\S*")
 """A name rather than a text: a path, an address, a number."""
+
+
+class Act(NamedTuple):
+    """An act that the model may request next: one form of an op, or an op with a certain target.
+
+    Attributes:
+        label: Its name, unique among the acts of a turn.
+        fixed: The fields of the op that it stands for: the kind, and the form or the target.
+        text: When to choose it, on one line.
+        fields: The further arguments, in words; empty if it needs none.
+        group: What all forms of the op are for, if it has several.
+    """
+
+    label: str
+    fixed: dict[str, Any]
+    text: str
+    fields: str = ""
+    group: str = ""
+
+
+def acts_of(ops: Sequence[OpSpec], text: str) -> tuple[Act, ...]:
+    """Return the acts that the ops on offer allow, in their order; of many targets, those that match a text best."""
+    return tuple(act for spec in ops for act in _acts(spec, text))
+
+
+def _acts(spec: OpSpec, text: str) -> list[Act]:
+    kind = {"kind": spec.kind}
+    if spec.target_field is not None and spec.targets:
+        field, targets = spec.target_field, () if spec.targets_of else _best_targets(spec.targets, text)
+        return [
+            Act(f"{spec.kind} {one.name}", kind | {field: one.name}, one_line(one.text), _target_fields(one))
+            for one in targets
+        ]
+    return [
+        Act(
+            f"{spec.kind} {form.op}" if form.op else spec.kind,
+            kind | ({"op": form.op} if form.op else {}),
+            spec.summary_of(form),
+            _form_fields(form),
+            one_line(spec.summary) if len(spec.forms) > 1 else "",
+        )
+        for form in spec.forms
+    ]
+
+
+def _best_targets(targets: tuple[OpTarget, ...], text: str) -> Sequence[OpTarget]:
+    """Return the targets, in their order, if there are few; else those that match a text best, then the first ones."""
+    if len(targets) <= MAX_TARGETS:
+        return targets
+    found = best_matches(text, [_searched(one) for one in targets], MAX_TARGETS)
+    chosen = list(dict.fromkeys([*(number for number, _ in found), *range(len(targets))]))[:MAX_TARGETS]
+    return [targets[number] for number in sorted(chosen)]
+
+
+def _searched(target: OpTarget) -> str:
+    """Return what a search for a target looks at."""
+    return f"{target.name.replace('_', ' ').replace('-', ' ')} {target.text} {' '.join(target.hints)}"
+
+
+def _form_fields(form: OpForm) -> str:
+    """Return the required arguments of a form in words; those of an MCP tool are one level below."""
+    parameters = form.parameters
+    properties, required = parameters["properties"], parameters["required"]
+    if required == ["args"]:
+        return _object_fields("args", properties["args"])
+    needed = {"type": "object", "properties": {name: properties[name] for name in required}, "required": required}
+    fields = describe_fields(needed)
+    return f"{fields}.\n" if fields else ""
+
+
+def _target_fields(target: OpTarget) -> str:
+    return "".join(_object_fields(name, schema) for name, schema in target.arguments.items())
+
+
+def _object_fields(name: str, schema: Any) -> str:
+    fields = describe_fields(schema)
+    return f"{name}: {fields}.\n" if fields else ""
 
 
 class ActPrompt(NamedTuple):
@@ -58,13 +140,15 @@ class ActPrompt(NamedTuple):
         acts: The acts on offer.
         may_decide: Whether the model may decide instead.
         groups: The forms of each op whose forms are one of `acts`, because there are many.
+        done: What is done so far, as a section.
     """
 
     task: str
     text: str
-    acts: tuple[OfferedAct, ...]
+    acts: tuple[Act, ...]
     may_decide: bool
-    groups: dict[str, tuple[OfferedAct, ...]]
+    groups: dict[str, tuple[Act, ...]]
+    done: str
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -80,40 +164,44 @@ class ActPrompt(NamedTuple):
         """The text of each act, as an input whose topic can be compared."""
         return tuple(f"{_name(act)}: {act.text}" for act in self.acts)
 
-    def within(self, group: OfferedAct) -> ActPrompt:
+    def within(self, group: Act) -> ActPrompt:
         """Return the prompts that choose among the forms of an op."""
         return self._replace(acts=self.groups[group.label], may_decide=False, groups={})
 
-    def options(self, done: str) -> tuple[Message, ...]:
+    def options(self) -> tuple[Message, ...]:
         """Return the prompt that lists all options after the input: a decision first, then the acts."""
         listed = "".join(f"- {act.label}: {act.text}\n" for act in self.acts)
         step = f"# Next step\n- {DECIDE}: {_ENOUGH}\n{listed}\nAnswer in JSON: reason, next.\n"
-        return (Message("system", self.task), Message("user", f"{self.text}{done}\n\n# Task\n{self.task}\n\n{step}"))
+        return (
+            Message("system", self.task),
+            Message("user", f"{self.text}{self.done}\n\n# Task\n{self.task}\n\n{step}"),
+        )
 
 
 def act_prompt(request: ModelRequest) -> ActPrompt | None:
     """Return the prompts that compare the acts on offer; `None` if there are none, or if nothing is left to do."""
     turn = request.turn
-    if turn is None or not turn.acts:
+    if turn is None or not request.ops:
         return None
     text = _left(turn) if request.candidates else turn.text
     if not text:
         return None
+    acts = acts_of(request.ops, turn.text)
     # A model calls an op that needs no arguments at random.
-    acts = tuple(act for act in turn.acts if act.fields) or turn.acts
+    acts = tuple(act for act in acts if act.fields) or acts
     shown, groups = _grouped(acts)
-    return ActPrompt(request.task, text, shown, bool(request.candidates), groups)
+    return ActPrompt(request.task, text, shown, bool(request.candidates), groups, _done_text(turn.done))
 
 
-def _grouped(acts: tuple[OfferedAct, ...]) -> tuple[tuple[OfferedAct, ...], dict[str, tuple[OfferedAct, ...]]]:
+def _grouped(acts: tuple[Act, ...]) -> tuple[tuple[Act, ...], dict[str, tuple[Act, ...]]]:
     """Return the acts, with the forms of an op as one act if there are many acts, and the forms of these."""
     if len(acts) < MAX_OPTIONS:
         return acts, {}
-    groups: dict[str, list[OfferedAct]] = {}
+    groups: dict[str, list[Act]] = {}
     for act in acts:
         groups.setdefault(str(act.fixed["kind"]) if act.group else act.label, []).append(act)
     several = {kind: tuple(forms) for kind, forms in groups.items() if len(forms) > 1}
-    first = {kind: OfferedAct(kind, {"kind": kind}, forms[0].group) for kind, forms in several.items()}
+    first = {kind: Act(kind, {"kind": kind}, forms[0].group) for kind, forms in several.items()}
     return tuple(first.get(kind) or forms[0] for kind, forms in groups.items()), several
 
 
@@ -143,7 +231,7 @@ def _values(value: Any) -> list[str]:
     return [str(value)] if isinstance(value, str | int | float) and not isinstance(value, bool) else []
 
 
-def _name(act: OfferedAct) -> str:
+def _name(act: Act) -> str:
     """Return what an act is called, without the op that takes it as its target or the server that offers it."""
     names = [str(value) for field, value in act.fixed.items() if field not in ("kind", "op")]
     return names[0] if names else act.label.rpartition("/")[2]
@@ -162,7 +250,7 @@ class ActChoice(NamedTuple):
         reason: Why, in the words of the model.
     """
 
-    act: OfferedAct | None
+    act: Act | None
     probability: float
     usage: Usage
     reason: str = ""
@@ -199,7 +287,7 @@ def _deviations(wish: Wish, centres: Sequence[Topic]) -> list[Topic]:
     return [deviation(one, centre) for one, centre in zip(wish, centres, strict=True)]
 
 
-def choose_among(prompt: ActPrompt, found: Sequence[Likeness]) -> tuple[OfferedAct | None, float]:
+def choose_among(prompt: ActPrompt, found: Sequence[Likeness]) -> tuple[Act | None, float]:
     """Return the act, `None` for a decision, and its probability, given how like each act the input is."""
     best = max(range(len(found)), key=lambda number: found[number].share)
     if not prompt.may_decide:
@@ -212,22 +300,22 @@ def choose_among(prompt: ActPrompt, found: Sequence[Likeness]) -> tuple[OfferedA
 # -- arguments ----------------------------------------------------------------------------------------
 
 
-def act_messages(request: ModelRequest, prompt: ActPrompt, act: OfferedAct) -> tuple[Message, ...]:
+def act_messages(request: ModelRequest, prompt: ActPrompt, act: Act) -> tuple[Message, ...]:
     """Return the prompt for the arguments of an act. In a conversation, the text of the act says what to do."""
     turn = request.turn
     assert turn is not None
     task = "" if turn.is_conversation else f"{request.task.rstrip()}\n\n"
     step = f"{act.text.rstrip('.')}.\n\nTake the input of {_name(act)} from the message.\n{act.fields}"
-    return (Message("system", f"{task}{step}"), Message("user", prompt.text + done_text(turn.done)))
+    return (Message("system", f"{task}{step}"), Message("user", prompt.text + prompt.done))
 
 
-def act_contract(request: ModelRequest, act: OfferedAct) -> dict[str, Any]:
+def act_contract(request: ModelRequest, act: Act) -> dict[str, Any]:
     """Return the contract of an answer with one act."""
     branches = [one for one in request.contract.get("anyOf", ()) if "ops" in one["properties"]]
     return {"anyOf": [_with_act(branch, act) for branch in branches]}
 
 
-def _with_act(branch: dict[str, Any], act: OfferedAct) -> dict[str, Any]:
+def _with_act(branch: dict[str, Any], act: Act) -> dict[str, Any]:
     """Return the branch of an act turn with one act. A model would fill optional arguments at random."""
     calls: list[dict[str, Any]] = []
     for call in branch["properties"]["ops"]["items"]["anyOf"]:
@@ -289,12 +377,12 @@ def without_acts(request: ModelRequest) -> ModelRequest:
         return request
     system, rest = Message("system", turn.system), request.messages[1:]
     if not turn.is_conversation:
-        rest = (Message("user", turn.text + done_text(turn.done)), *request.messages[2:])
+        rest = (Message("user", turn.text + _done_text(turn.done)), *request.messages[2:])
     branches = [one for one in request.contract.get("anyOf", ()) if "ops" not in one["properties"]]
     return msgspec.structs.replace(request, messages=(system, *rest), contract=request.contract | {"anyOf": branches})
 
 
-def done_text(done: Sequence[PerformedAct]) -> str:
+def _done_text(done: Sequence[PerformedOp]) -> str:
     """Return what is done so far, one line for each act: its arguments and its result."""
     lines = [f"{_line(act.args)}: {_result(act)}" for act in done]
     return _DONE + "\n".join(lines) if lines else ""
@@ -305,7 +393,7 @@ def _line(args: dict[str, Any]) -> str:
     return f"{name} {_json({field: value for field, value in args.items() if field not in ('kind', 'op')})}"
 
 
-def _result(act: PerformedAct) -> str:
+def _result(act: PerformedOp) -> str:
     """Return a result without what its arguments say; one that is truncated stays as it is."""
     try:
         result = msgspec.json.decode(act.result)

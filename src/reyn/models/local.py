@@ -33,13 +33,11 @@ from reyn.models.acting import (
     act_contract,
     act_messages,
     act_prompt,
-    done_text,
     is_new,
     without_acts,
 )
 from reyn.models.chat_messages import to_plain_text
-from reyn.models.decoding import decoding_schema
-from reyn.models.grammars import answer_grammar, begin_answer
+from reyn.models.decoding import answer_grammar, begin_answer, decoding_schema
 from reyn.models.local_engine import (
     LARGE_PARAMETERS,
     MAX_LABEL_TOKENS,
@@ -59,8 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reyn.config import ModelSettings
-    from reyn.models.acting import ActPrompt
-    from reyn.models.protocol import ModelRequest, OfferedAct, PerformedAct
+    from reyn.models.acting import Act, ActPrompt
+    from reyn.models.protocol import ModelRequest
     from reyn.models.two_step import Choice
 
 R = TypeVar("R")
@@ -166,11 +164,10 @@ class LocalModel:
             prompts.append(prompt.messages)
         if (acts := act_prompt(request)) is not None:
             steps = [acts, *(acts.within(act) for act in acts.acts if act.label in acts.groups)]
-            done = done_text(_done(request))
             for step in steps:
                 texts = (step.text, *step.texts, *WITHOUT_ACTS)
                 topics += [(step.topic, text + begins) for text in texts for begins in WISHES]
-                prompts.append(step.options(done))
+                prompts.append(step.options())
             prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
             most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REPLY
         prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
@@ -228,7 +225,7 @@ class LocalModel:
         sentence = {"type": "string", "minLength": 1, "maxLength": REASON_LENGTH}
         fields: dict[str, Any] = {"reason": sentence, "next": {"enum": labels}}
         schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-        body = self._body(prompt.options(done_text(_done(request))))
+        body = self._body(prompt.options())
         reply = engine.generate(body | {"grammar": answer_grammar(schema)}, cancelled, "grammar", None)
         try:
             said = msgspec.json.decode(reply.text)
@@ -246,7 +243,7 @@ class LocalModel:
         request: ModelRequest,
         prompt: ActPrompt,
         chosen: ActChoice,
-        act: OfferedAct,
+        act: Act,
         engine: Engine,
         cancelled: threading.Event,
     ) -> ModelAnswer:
@@ -418,10 +415,6 @@ def _with_whole_reason(text: str) -> str:
         return text
     holder[name] = whole_sentences(reason, REASON_LENGTH)
     return json.dumps(answer, ensure_ascii=False)
-
-
-def _done(request: ModelRequest) -> Sequence[PerformedAct]:
-    return request.turn.done if request.turn is not None else ()
 
 
 def _bound(messages: Sequence[Message]) -> int:

@@ -15,6 +15,7 @@ import msgspec
 
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm, Usage
+from reyn.vocabulary import OpSpec
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
@@ -136,25 +137,7 @@ def reply_field(candidates: tuple[Candidate, ...]) -> str | None:
     return name if is_text and schema.get("required") == [name] else None
 
 
-class OfferedAct(msgspec.Struct, frozen=True):
-    """An act that the model may request next: one form of an op, or an op with a certain target.
-
-    Attributes:
-        label: Its name, unique among the acts of a turn.
-        fixed: The fields of the op that it stands for: the kind, and the form or the target.
-        text: When to choose it, on one line.
-        fields: The further arguments, in words; empty if it needs none.
-        group: What all forms of the op are for, if it has several.
-    """
-
-    label: str
-    fixed: dict[str, Any]
-    text: str
-    fields: str = ""
-    group: str = ""
-
-
-class PerformedAct(msgspec.Struct, frozen=True):
+class PerformedOp(msgspec.Struct, frozen=True):
     """An op of this visit: its arguments, its result as the model sees it, and whether it succeeded."""
 
     args: dict[str, Any]
@@ -163,20 +146,18 @@ class PerformedAct(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What `messages` say about a turn in which the model may act, or one of a conversation.
+    """What `messages` say about a turn in which the model may request ops, or one of a conversation.
 
     Attributes:
         text: The input, or what the user says.
-        system: The system message without the acts on offer. If a reply is one text, it asks for text.
-        acts: The acts on offer.
-        done: The acts of this visit so far.
+        system: The system message without the ops on offer. If a reply is one text, it asks for text.
+        done: The ops of this visit so far.
         is_conversation: Whether it is a turn of a conversation that stays open.
     """
 
     text: str
     system: str
-    acts: tuple[OfferedAct, ...] = ()
-    done: tuple[PerformedAct, ...] = ()
+    done: tuple[PerformedOp, ...] = ()
     is_conversation: bool = False
 
 
@@ -184,7 +165,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     """One call of a model.
 
     Adapters of language models send `messages`. A model written in Python, or one that writes prompts of its own, can
-    use `phase`, `task`, `input`, `candidates` and `turn`, which contain the same facts as values.
+    use `phase`, `task`, `input`, `candidates`, `ops` and `turn`, which contain the same facts as values.
 
     Attributes:
         messages: The prompt, a sequence that the adapter must not change. The system message is the same in every
@@ -198,10 +179,11 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         phase: The phase that is being visited.
         input_json: The input artifact as JSON, after preprocessing and without truncation; `input` decodes it.
         candidates: The exits that the model may choose.
+        ops: The ops that the model may request, with the targets that calls can name.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
         task: The role and the instructions of the phase.
-        turn: The turn, in the short form, if the model may act or the phase is a conversation.
+        turn: The turn, in the short form, if the model may request ops or the phase is a conversation.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
         needs_images: Whether images came with the turn: with the input, the message, the history or a hook. Reyn sends
@@ -218,6 +200,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     phase: str = ""
     input_json: bytes = b""
     candidates: tuple[Candidate, ...] = ()
+    ops: tuple[OpSpec, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
     task: str = ""

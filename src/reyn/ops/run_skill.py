@@ -41,8 +41,6 @@ _ARGUMENTS = {"skill": text(200, min_length=1), "input": {"type": ["object", "st
 _PHASE = {"type": "object", "properties": {"phase": STRING, "artifact": {"type": "object"}, "path": STRING}}
 MAX_OVERVIEW_CHARS = 8_000
 """The size of the list of skills in a prompt, about 2,000 tokens."""
-MAX_BEST = 12
-"""The number of skills among which a small model chooses."""
 _MAX_TEXT = 300
 _MAX_SCHEMA_BYTES = 4_000
 
@@ -124,7 +122,7 @@ class RunSkillOp(_RunsSkill):
         known = tuple(one for one in skills if env.may_run(one.name))
         lines = [self._described(one)[1] for one in known]
         order: Sequence[int] = range(len(known))
-        if is_ranked := sum(map(len, lines)) > MAX_OVERVIEW_CHARS or len(known) > MAX_BEST:
+        if sum(map(len, lines)) > MAX_OVERVIEW_CHARS:
             best_first = self._ranking.best_matches(query, known, len(known), only_telling=True)
             ranked = dict.fromkeys(number for number, _ in best_first)
             order = [*ranked, *(number for number in order if number not in ranked)]
@@ -135,14 +133,13 @@ class RunSkillOp(_RunsSkill):
             listed.append(f"and {left} more that match the message less")
         # Sorted, so that the contract is the same for the next message.
         targets = tuple(self._described(known[number])[2] for number in sorted(chosen))
-        best = tuple(known[number].name for number in chosen[:MAX_BEST]) if is_ranked else ()
-        return Overview("Skills that you can run", tuple(listed), targets, best)
+        return Overview("Skills that you can run", tuple(listed), targets)
 
     def _described(self, skill: SkillSummary) -> tuple[SkillSummary, str, OpTarget]:
         """Return the line of a skill, and how a call names it, computed once as long as the skill does not change."""
         found = self._descriptions.get(skill.name)
         if found is None or found[0] is not skill:
-            target = OpTarget(skill.name, _text(skill), _arguments(skill))
+            target = OpTarget(skill.name, _text(skill), _arguments(skill), skill.hints)
             found = self._descriptions[skill.name] = (skill, _line(skill), target)
         return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.permissions.hosts import PRIVATE
-from reyn.permissions.paths import exact_pattern, must_spell, protected_name
+from reyn.permissions.paths import exact_pattern, must_spell, protected_name, restricted_below
 from reyn.permissions.rules import ASKED, OPEN, Policy, Requests, yaml_text
 from reyn.permissions.targets import AnyTarget, Restrictions, is_protected
 from reyn.workspace import Location, Roots
@@ -72,6 +72,18 @@ def memory_scope(parts: tuple[str, ...]) -> str | None:
     if parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
         return None
     return {3: SHARED, 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
+
+
+_ANY_NAME = "\ufdd0"
+"""A name that no pattern spells: what restricts it restricts every name."""
+
+
+def _scopes_in(folder: Location) -> tuple[str, ...]:
+    """Return the scopes of the memories in a folder that has nothing else."""
+    names = tuple(map(folded, folder.parts)) if folder.zone == "project" else ()
+    if names[:2] != ("reyn", "memory") or len(names) > 3:
+        return ()
+    return names[2:] or (SHARED, _ANY_NAME)
 
 
 def local_skill(parts: tuple[str, ...]) -> str | None:
@@ -148,7 +160,10 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def private(self) -> tuple[str, ...]:
-        """What no sandbox shows among the files of the system: Reyn's and the user's, and what a rule restricts."""
+        """What no sandbox shows among the files of the system: Reyn's and the user's, and what a rule restricts.
+
+        Raises `RulesTooBroad` if the rules are about too many files of the system.
+        """
         from reyn.sandbox.process import private_places
 
         skills = (self.skill, *self.above)
@@ -158,7 +173,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         rules = [rule for rule in self.policy.rules if rule.effect != "allow" and rule.concerns("file.read", skills)]
         every = [Restrictions(roots) for roots in projects]
         patterns = [one.path(pattern) for one in every for rule in rules for pattern in rule.patterns]
-        return private_places(places, lambda folder: (path for one in patterns for path in one.inside(folder)))
+        return private_places(places, lambda folder: restricted_below(folder, patterns, places))
 
     def rule(self, key: str, target: Target) -> Rule | None:
         """Return the rule that decides about a target, or `None` if no rule matches."""
@@ -199,6 +214,21 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             advice = "a program that `sandboxed_exec` runs can read such a file, if its `read_paths` names it"
             return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project; {advice}")
         return self.show(location)
+
+    def search(self, folder: Location) -> Verdict:
+        """Decide whether an op may search a folder. A rule about all that it can contain decides about the folder.
+
+        Of any other folder, the search leaves out what the run may not read.
+        """
+        verdict = self.read(folder)
+        if isinstance(verdict, Denied) or not self.policy.rules:
+            return verdict
+        memories = [self.restriction("memory", scope) for scope in _scopes_in(folder)]
+        denied = [one for one in memories if isinstance(one, Denied)]
+        if denied and len(denied) == len(memories):
+            return denied[0]
+        inside = self.restriction("file.read", folder.below(_ANY_NAME))
+        return inside if isinstance(inside, Denied) or (inside and isinstance(verdict, Allowed)) else verdict
 
     def show(self, location: Location) -> Verdict:
         """Decide whether a program may see a file."""
@@ -322,7 +352,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def is_ignored(self, key: str, target: Target) -> bool:
         """Return whether a rule of the project would allow a target, if the operator trusted the project."""
-        return any(self.applies(rule, key, target) for rule in self.policy.ignored)
+        return any(rule.effect == "allow" and self.applies(rule, key, target) for rule in self.policy.ignored)
 
     def _noted(self, reason: str) -> str:
         return f"{reason.rstrip('.')}. {self.policy.note}" if self.policy.note else reason

@@ -30,8 +30,7 @@ from reyn.errors import (
     WorkNotDone,
 )
 from reyn.journal import ENDED, decode, kinds
-from reyn.journal.family import descendants, root_run
-from reyn.journal.questions import open_question, parse_reply
+from reyn.journal.family import descendants, open_question, parse_reply, root_run
 from reyn.journal.results import display_status
 from reyn.journal.summary import SECOND, limit_of, summarize
 from reyn.permissions.gate import SWITCHES
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import Journal, RunRow
+    from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
-    from reyn.journal.questions import OpenQuestion
     from reyn.journal.summary import RunSummary
 
 
@@ -191,7 +190,7 @@ def answer_action(run_id: str, question: Question) -> NextAction:
 def _example_reply(question: Question) -> str:
     """Return the first short suggestion, or a value that fits the schema; empty if there is neither."""
     from reyn.jsonschema import compile_schema
-    from reyn.jsonschema.examples import example_of
+    from reyn.jsonschema.words import example_of
 
     value = example_of(question.response_schema, "your message" if question.is_message else "your reply")
     made_up = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.journal.family import descendants, find_run, root_run
-from reyn.journal.questions import open_question
+from reyn.journal.family import descendants, find_run, open_question, root_run
 from reyn.journal.results import RunResult, display_status
 from reyn.journal.summary import summarize, to_result
 from reyn.runs.next_action import next_action, question_text
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from reyn.config.budgets import DayBudgets
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow
-    from reyn.journal.questions import OpenQuestion
+    from reyn.journal.family import OpenQuestion
     from reyn.journal.results import RunResult
     from reyn.journal.summary import RunSummary
     from reyn.runs.usage import Grouping, UsageReport

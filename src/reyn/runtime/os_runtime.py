@@ -24,8 +24,7 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal.cancellation import cancel_run
-from reyn.journal.family import check_not_imported, find_run
-from reyn.journal.questions import open_question
+from reyn.journal.family import check_not_imported, find_run, open_question
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.world.hooks import check_hooks
 from reyn.kernel.world.inbox import post_reply

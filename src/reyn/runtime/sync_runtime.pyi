@@ -14,7 +14,7 @@ from reyn.context.handoff import PhaseHandoff
 from reyn.context.messages import MemoryEntry
 from reyn.errors import NextAction
 from reyn.journal import Event, InboxMessage, Journal, RunRow, Status
-from reyn.journal.questions import OpenQuestion
+from reyn.journal.family import OpenQuestion
 from reyn.journal.results import RunResult
 from reyn.journal.summary import RunSummary
 from reyn.kernel.core.conversations import ConversationSize

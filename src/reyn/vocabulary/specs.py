@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ EffectClass = Literal["pure", "idempotent", "reconcilable", "unsafe"]
 """How an op is recovered after a crash between its intent and its outcome: a `pure` or `idempotent` op runs again, a
 `reconcilable` one first checks whether it took effect, and an `unsafe` one asks a person."""
 
+_CLAUSE = re.compile(r"[:;,.](?=\s|$)")
 
 EFFECT_ORDER: tuple[EffectClass, ...] = ("pure", "idempotent", "reconcilable", "unsafe")
 """From the least to the most severe."""
@@ -90,11 +92,13 @@ class OpTarget(msgspec.Struct, frozen=True, omit_defaults=True):
         name: The value by which a call names it.
         text: When to choose it.
         arguments: JSON Schemas of further arguments of a call with this target, by name.
+        hints: Words by which it is found.
     """
 
     name: str
     text: str
     arguments: dict[str, Any] = {}
+    hints: tuple[str, ...] = ()
 
 
 class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,6 +169,11 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         form = self.form(args.get("op"))
         assert form is not None
         return form.complete(args)
+
+    def summary_of(self, form: OpForm) -> str:
+        """Return on one line when to choose a form; of several, what distinguishes it: the first clause."""
+        text = " ".join((form.summary or self.summary).split())
+        return text if len(self.forms) == 1 else _CLAUSE.split(text, maxsplit=1)[0]
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from reyn.chat.items import Redirected
 from reyn.errors import QuestionUnknown, ReplyInvalid
-from reyn.journal.questions import parse_reply
+from reyn.journal.family import parse_reply
 from reyn.kernel.world.inbox import answer_error
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from reyn.errors import LimitUnknown, NextAction, ReynError
 if TYPE_CHECKING:
     from reyn.cli.functions import CommandWork
     from reyn.cli.progress import Progress
-    from reyn.journal.questions import OpenQuestion
+    from reyn.journal.family import OpenQuestion
     from reyn.kernel.world.inbox import PostedReply
     from reyn.runtime import OSRuntime, RunResult, SyncRuntime
 

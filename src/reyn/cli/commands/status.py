@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from reyn.cli.timeline import TimelineEntry
     from reyn.cli.writer import Printed, Styled
     from reyn.journal import RunRow
+    from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
     from reyn.journal.port import OpenReservation
-    from reyn.journal.questions import OpenQuestion
     from reyn.runs.reading import RecordedRuns
     from reyn.runs.usage import BudgetStatus, Grouping, UsageReport, UsageRow
 

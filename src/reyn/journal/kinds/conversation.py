@@ -31,9 +31,10 @@ class TranscriptExtended(Body, frozen=True):
 
 @event("turn_aborted", v=1, origin="outside", enters="running")
 class TurnAborted(Body, frozen=True):
-    """The user aborted the turn in progress. `message` is the id of the request in the inbox.
+    """The turn in progress was aborted: by the user, by the next message, or because the conversation was copied.
 
-    `partial` is the received part of the model's answer. The visit then completes its transcript and ends.
+    `message` is the id of the request in the inbox. `partial` is the received part of the model's answer. The visit
+    then completes its transcript and ends.
     """
 
     reason: str
@@ -211,12 +212,10 @@ class OverviewsRead(Body, frozen=True):
     """What the ops of a conversation can act on was read, such as the skills that it can run.
 
     `text` is the section of the prompt; null if there is nothing to show. `failed` says which ops could not tell, and
-    why. `targets` is a JSON object: for each op kind, the list of what its calls can name. `best` has the names of the
-    targets that match the message best, if there are many.
+    why. `targets` is a JSON object: for each op kind, the list of what its calls can name.
     """
 
     call: str
     text: ContentName | None = None
     failed: tuple[str, ...] = ()
     targets: ContentName | None = None
-    best: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.conversations import Transcript
     from reyn.models import Candidate, ToolDefinition, Turn
     from reyn.skills import Skill
+    from reyn.vocabulary import OpSpec
 
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
@@ -82,6 +83,7 @@ class AnswerSpec(Protocol):
         task: Its role and instructions.
         form: The form of the answer.
         candidates: The exits that the model may choose.
+        ops: The ops that the model may request.
         schema: The JSON Schema of every allowed answer, as it is recorded.
         tools: The native tools, as they are recorded.
     """
@@ -90,6 +92,7 @@ class AnswerSpec(Protocol):
     task: str
     form: kinds.AnswerForm
     candidates: tuple[Candidate, ...]
+    ops: tuple[OpSpec, ...]
     schema: Blob
     tools: Blob | None
 
@@ -103,15 +106,15 @@ class AnswerSpec(Protocol):
 class ModelReply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
-    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`). `error` is set instead
-    of a text if an `AttemptModel` failed.
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`). `failure` is set
+    instead of a text if an `AttemptModel` failed.
     """
 
     text: str
     hash: str
     is_truncated: bool = False
     probability: float | None = None
-    error: str = ""
+    failure: kinds.LlmFailed | None = None
 
 
 @dataclass
@@ -122,16 +125,17 @@ class CallModel(Effect[ModelReply]):
     model: str
     messages: tuple[kinds.FrameMessage, ...]
     spec: AnswerSpec
-    request_hash: str
     results: tuple[str, ...] = ()
     input: str = ""
     """Hash of the input artifact."""
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
     turn: Callable[[], Turn] | None = None
-    """Returns the turn as values, if the model may act or the phase is a conversation."""
+    """Returns the turn as values, if the model may request ops or the phase is a conversation."""
     needs_images: bool = False
     """Whether only a model that reads images can answer."""
+    request_hash: str = ""
+    """Hash of the recorded request."""
 
     outcomes: ClassVar[tuple[type[Body], ...]] = (kinds.LlmResponded,)
     failures: ClassVar[tuple[type[Body], ...]] = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)
@@ -149,7 +153,7 @@ class AttemptModel(CallModel):
 
     def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
         if isinstance(outcome, kinds.LlmFailed):
-            return ModelReply("", "", error=f"{outcome.code}: {outcome.message}")
+            return ModelReply("", "", failure=outcome)
         return super().result(outcome, content)
 
 

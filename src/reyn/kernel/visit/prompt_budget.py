@@ -15,9 +15,9 @@ from reyn.context.budget import FittedText, Section, SectionCost
 from reyn.context.render import HANDOFF_HEADING, message_text, read_marker
 from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX, CalibratedCounter
 from reyn.context.transcript import NO_MESSAGES
-from reyn.context.words import escape_line_ends
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
+from reyn.jsonschema.words import escape_line_ends
 from reyn.kernel import versions
 from reyn.kernel.core.effects import FitTokens, Pause
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
-    from reyn.kernel.visit.turn_spec import TurnSpec
 
 ESTIMATES: Mapping[str, TokenCounter] = {CHARS.name: CHARS, BYTES.name: BYTES}
 """Counters that need nothing but the text, so that a replay counts again."""

@@ -24,7 +24,6 @@ from reyn.context import (
     turn_message,
 )
 from reyn.context.frame import Execution
-from reyn.context.options import best_acts
 from reyn.context.records import mutation_of, stored_system
 from reyn.context.render import (
     TurnFrame,
@@ -39,12 +38,11 @@ from reyn.context.render import (
 )
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
-from reyn.kernel.core.effects import HOOKS, CallHooks
-from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer, tool_result
-from reyn.kernel.visit.model_call import ask
+from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel
+from reyn.kernel.visit.model_call import aborted_batch, answer_message, ask, next_answer, tool_result
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
-from reyn.models import PerformedAct, Turn
+from reyn.models import PerformedOp, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,9 +56,10 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
-    from reyn.kernel.visit.turn_spec import TurnSpec
+    from reyn.kernel.visit.transcript_budget import TranscriptLimit
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -110,7 +109,8 @@ class TurnContext:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
         hooked: The mutations of hooks for this turn, if it has a fresh frame.
         wants_compaction: Whether the model asked for a compaction.
-        most_tokens: The size that the transcript exceeded before this turn, if it did.
+        limit: The size that the transcript exceeded before this turn, if it did.
+        leaves_out: Whether prompts leave older turns out, because no summary could be asked for in this visit.
         needs_images: Whether only a model that reads images can answer: images came with the message, with the run's
             history in the first turn, or from a hook. Those of earlier turns can be described.
         truncated: The names under which ops can read content that the frames of the visit truncate.
@@ -138,8 +138,8 @@ class TurnContext:
         """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
         self.hooked: tuple[ContextMutation, ...] = ()
-        self.wants_compaction = False
-        self.most_tokens: int | None = None
+        self.wants_compaction = self.leaves_out = False
+        self.limit: TranscriptLimit | None = None
         self.needs_images = bool(prepared.images)
         self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
         """The turn whose ops are being executed, its call, and the number of results before it."""
@@ -209,8 +209,8 @@ class TurnContext:
 
     def as_values(self, spec: TurnSpec, system: kinds.FrameMessage) -> Turn:
         """Return a turn as values. Its system message becomes that of a decision: without ops, and their targets."""
-        content, overviews, back = self._tape.content, self.overviews, self.prepared.rollback
-        listed, best = (overviews.text, overviews.best) if overviews is not None else (None, ())
+        content, back = self._tape.content, self.prepared.rollback
+        listed = self.overviews.text if self.overviews is not None else None
         rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
         said = kinds.FrameMessage("user", ((back and back.note) or kinds.Part(blob=self.prepared.hash, plain=True),))
         if not self.is_conversation:
@@ -218,8 +218,8 @@ class TurnContext:
             said = turn_message(frame, "", has_choices=False)
         static = spec.decision_text(is_conversation=self.is_conversation)
         system_text = static + message_text(kinds.FrameMessage("system", rest), content)
-        done = tuple(PerformedAct(args, content(name).decode(), ok) for args, name, ok in self._log.performed)
-        return Turn(message_text(said, content), system_text, best_acts(spec.acts, best), done, self.is_conversation)
+        done = tuple(PerformedOp(args, content(name).decode(), ok) for args, name, ok in self._log.performed)
+        return Turn(message_text(said, content), system_text, done, self.is_conversation)
 
     async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
         """Call the hooks of the program before a turn; return whether they patched it.
@@ -268,8 +268,8 @@ class TurnContext:
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
-        message = answer_message(spec, answer.reply)
-        more: tuple[ContextMutation, ...]
+        message = answer_message(spec, answer.reply, verdict)
+        more: tuple[ContextMutation, ...] = ()
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
             note = "" if self.is_conversation else turns_left_note(turns_left, self._log.work_note)
@@ -278,8 +278,6 @@ class TurnContext:
         elif results:
             notes = "" if is_final else turns_left_note(turns_left, self._log.work_note)
             more = (UserMessage(results_message(results, notes)),)
-        else:
-            more = ()
         self._extend((message, *more))
 
     def _tool_result(self, call: str, result: str, notes: str = "") -> ContextMutation:
@@ -405,10 +403,11 @@ async def execute_single_llm_phase(
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
-    has_values = spec.stays_open or (spec.has_acts and (prompt is None or not prompt.blobs))
+    has_values = spec.stays_open or (spec.ops and (prompt is None or not prompt.blobs))
     turn = partial(context.as_values, spec, frame.messages[0]) if has_values and spec.form == "short" else None
-    needs = context.needs_images
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
+    results, needs = context.results, context.needs_images
+    asked = CallModel(call, model, frame.messages, spec, results, prepared.input, transcript, turn, needs)
+    reply = await ask(asked, frame, tape)
     context.hooked = ()
     contract = spec.contract
     if frame.budget is not None and frame.budget.truncated:

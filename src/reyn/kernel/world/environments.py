@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context.words import one_line
 from reyn.errors import BlobMissing, RunBlocked
 from reyn.journal import Blob, kinds, ordered
+from reyn.jsonschema.words import one_line
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.ops import Denied, Env
 from reyn.ops.budget import OpBudget, OpBudgets
@@ -234,9 +234,8 @@ def overviews_read(
     targets = {kind: overview.targets for kind, overview in found.items() if overview.targets is not None}
     text = Blob.of(sections.encode(errors="replace")) if sections else None
     listed = Blob.of(ordered(targets)) if targets else None
-    best = tuple(name for overview in found.values() for name in overview.best)
     names = [blob.hash if blob is not None else None for blob in (text, listed)]
-    read = kinds.OverviewsRead(key, names[0], tuple(failed), names[1], best)
+    read = kinds.OverviewsRead(key, names[0], tuple(failed), names[1])
     return read, tuple(blob for blob in (text, listed) if blob is not None)
 
 

@@ -33,8 +33,7 @@ from reyn.journal import (
     kinds,
 )
 from reyn.journal.cancellation import cancellation
-from reyn.journal.family import lineage
-from reyn.journal.questions import asking_run, parse_reply, reply_to
+from reyn.journal.family import asking_run, lineage, parse_reply, reply_to
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from reyn.journal import AttachedImage, InboxMessage, Journal
+    from reyn.journal.family import OpenQuestion
     from reyn.journal.port import RunMessage
-    from reyn.journal.questions import OpenQuestion
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, RunResult

@@ -14,7 +14,7 @@ from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
 from reyn.errors import BudgetExceeded, InternalError
 from reyn.journal import AbortTurn, Cancel, kinds
-from reyn.journal.questions import reply_to
+from reyn.journal.family import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
 from reyn.kernel.core.driver import Driver

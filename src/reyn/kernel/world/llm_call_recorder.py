@@ -85,6 +85,7 @@ class LlmCallRecorder:
             phase=spec.phase,
             input_json=tape.content(call.input) if call.input else b"",
             candidates=spec.candidates,
+            ops=spec.ops,
             answer_form=spec.form,
             tools=spec.tool_definitions,
             task=self._roster.scrub(spec.task),

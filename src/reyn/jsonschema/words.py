@@ -1,7 +1,7 @@
-"""Data in words: the fields of a JSON Schema, and the content of an artifact.
+"""A JSON Schema for readers: in words, for prompts, and as an example.
 
 Small models read words better than JSON, so a schema is quoted only where words are not enough: nested objects,
-alternatives, patterns. Headings of a prompt begin with `# `; no line of an author's or a user's text does.
+alternatives, patterns. An example is a tool call for the model, or a reply to a question.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from reyn.context.field_order import FieldOrder
+from reyn.jsonschema.validation import compile_schema
 
 if TYPE_CHECKING:
-    from reyn.jsonschema import Schema
+    from reyn.jsonschema.references import Schema
 
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "null": "null"}
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.-]{0,63}")
@@ -24,15 +22,6 @@ _KNOWN = {
     "minLength", "maxLength", "minimum", "maximum", "items", "minItems", "maxItems", "uniqueItems",
 }  # fmt: skip
 _MAX_ENUM = 20
-
-
-class _Artifact(msgspec.Struct):
-    """An artifact whose fields are not decoded: they are rendered as they are stored."""
-
-    data: dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
-
-
-_ARTIFACT = msgspec.json.Decoder(_Artifact)
 
 
 def describe_fields(schema: Schema) -> str | None:
@@ -45,7 +34,7 @@ def describe_fields(schema: Schema) -> str | None:
         words = _describe(field)
         if words is None:
             return None
-        fields.append(f"{_name(name)} ({words}{'' if name in required else ', optional'}){_note(field)}")
+        fields.append(f"{quoted_name(name)} ({words}{'' if name in required else ', optional'}){_note(field)}")
     known = schema.get("properties", {})
     if any(name not in known for name in required) or isinstance(schema.get("additionalProperties"), dict):
         return None
@@ -56,35 +45,6 @@ _OBJECT_KEYS = {
     "type", "properties", "required", "additionalProperties", "description", "title", "$schema", "$id", "$defs",
     "definitions", "$comment", "examples",
 }  # fmt: skip
-
-
-def plain_text(artifact: bytes, order: bytes = b"null") -> str:
-    """Return the content of an artifact: the text itself if that is all of it, otherwise one line per field.
-
-    If the type has other fields, too, the text has the name of its field. A text of several lines is indented, so that
-    none of its lines can pass for a field or a heading. Truncated content is not JSON any more and is returned as it
-    is.
-
-    Args:
-        artifact: The artifact as it is stored, with sorted keys.
-        order: The author's order of the fields of its type, as JSON; `null` leaves them sorted.
-    """
-    text = artifact.decode()
-    try:
-        data = _ARTIFACT.decode(artifact).data
-    except msgspec.DecodeError:
-        return escape_line_ends(text)
-    if not isinstance(data, dict) or not data:
-        return _value(data)
-    fields = {name: bytes(value) for name, value in data.items()}
-    of_type = FieldOrder.of(order) if order != b"null" else None
-    if len(fields) == 1:
-        [(name, only)] = fields.items()
-        if only.startswith(b'"') and (of_type is None or not of_type.has_others(name)):
-            return _field_value(only)
-    if of_type is not None:
-        fields = of_type.sort(fields)
-    return "\n".join([f"{_name(name)}: {_field_value(value)}" for name, value in fields.items()])
 
 
 def either(names: list[str]) -> str:
@@ -117,10 +77,10 @@ def _describe(field: Any) -> str | None:
     if not isinstance(field, dict) or not field.keys() <= _KNOWN:
         return "any value" if field is True else None
     if "const" in field:
-        return f"always {_value(field['const'])}"
+        return f"always {quoted_value(field['const'])}"
     if "enum" in field:
         values = field["enum"]
-        return " or ".join(map(_value, values)) if 0 < len(values) <= _MAX_ENUM else None
+        return " or ".join(map(quoted_value, values)) if 0 < len(values) <= _MAX_ENUM else None
     kind = field.get("type")
     if isinstance(kind, list):
         words = [_describe(field | {"type": one}) for one in kind]
@@ -152,26 +112,80 @@ def _range(field: dict[str, Any], low: str, high: str, unit: str) -> str:
     return f", {words}{' ' + unit if unit else ''}" if words else ""
 
 
-def _field_value(value: bytes) -> str:
-    if not value.startswith(b'"'):
-        return escape_line_ends(msgspec.json.format(value, indent=0).decode())
-    text: str = msgspec.json.decode(value)
-    return _indented(text) if text.strip() else "(empty)"
-
-
-def _indented(text: str) -> str:
-    first, *rest = text.strip().splitlines()
-    return "\n  ".join((f" {first}" if first.startswith("#") else first, *rest))
-
-
-def _name(name: str) -> str:
+def quoted_name(name: str) -> str:
+    """Return a name as it is if it is plain, otherwise as JSON."""
     return name if _PLAIN_NAME.fullmatch(name) else escape_line_ends(json.dumps(name, ensure_ascii=False))
 
 
-def _value(value: Any) -> str:
+def quoted_value(value: Any) -> str:
+    """Return a value as JSON on one line."""
     return escape_line_ends(json.dumps(value, ensure_ascii=False))
 
 
 def _note(field: Any) -> str:
     description = field.get("description") if isinstance(field, dict) else None
     return f": {one_line(description)}" if isinstance(description, str) and description.strip() else ""
+
+
+# -- examples ---------------------------------------------------------------------------------------
+
+
+_MAX_DEPTH = 12
+
+
+def example_of(schema: dict[str, Any], name: str = "") -> Any:
+    """Return a value that is valid, or `None` if none could be made up (a pattern, for instance).
+
+    Args:
+        schema: The schema, with its own `$defs`.
+        name: The name of the value; texts are called like it.
+    """
+    value = _example(schema, name, schema.get("$defs", {}), 0)
+    return value if compile_schema(schema).first_error(value) is None else None
+
+
+def _example(schema: Any, name: str, definitions: dict[str, Any], depth: int) -> Any:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return name or "text"
+    for key in ("examples", "enum"):
+        if schema.get(key):
+            return schema[key][0]
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if "$ref" in schema:
+        return _example(definitions.get(schema["$ref"].rpartition("/")[2]), name, definitions, depth + 1)
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return _example(schema[key][0], name, definitions, depth + 1)
+    kind = schema.get("type")
+    match kind[0] if isinstance(kind, list) else kind:
+        case "object":
+            fields = schema.get("properties", {})
+            required = schema.get("required", ())
+            return {key: _example(fields.get(key, {}), key, definitions, depth + 1) for key in required}
+        case "array":
+            first = schema.get("prefixItems")
+            if first:
+                return [_example(item, name, definitions, depth + 1) for item in first]
+            count = max(1, schema.get("minItems", 0))
+            return [_example(schema.get("items", {}), name, definitions, depth + 1) for _ in range(count)]
+        case "integer" | "number":
+            return _number(schema)
+        case "boolean":
+            return True
+        case "null":
+            return None
+    text = name or "text"
+    return (text + "." * max(0, schema.get("minLength", 0) - len(text)))[: schema.get("maxLength")]
+
+
+def _number(schema: dict[str, Any]) -> Any:
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    if low is not None:
+        value = low + 1 if "exclusiveMinimum" in schema else low
+    else:
+        high = schema.get("maximum", schema.get("exclusiveMaximum"))
+        value = 1 if high is None or high > 1 else high - 1 if "exclusiveMaximum" in schema else high
+    step = schema.get("multipleOf")
+    return value if not step else -(-value // step) * step
