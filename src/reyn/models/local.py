@@ -27,6 +27,8 @@ from reyn.errors import ModelNotInstalled, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.acting import (
     DECIDE,
+    WISHES,
+    WITHOUT_ACTS,
     ActChoice,
     act_contract,
     act_messages,
@@ -163,8 +165,9 @@ class LocalModel:
         if (acts := act_prompt(request)) is not None:
             steps = [acts, *(acts.within(act) for act in acts.acts if act.label in acts.groups)]
             for step in steps:
-                topics += [(step.topic, text) for text in (step.text, *step.texts, *step.replies)]
-                prompts += [step.examples(range(len(step.acts))), step.options()]
+                texts = (step.text, *step.texts, *WITHOUT_ACTS)
+                topics += [(step.topic, text + begins) for text in texts for begins in WISHES]
+                prompts.append(step.options())
             prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
             most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REPLY
         prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
