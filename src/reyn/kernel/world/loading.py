@@ -157,6 +157,14 @@ _pinned_settings: dict[int, tuple[RunSettings, Blob]] = {}
 """The last copy of settings, by the object, which stays alive here."""
 
 
+def unpin_settings(content: bytes) -> RunSettings:
+    """Return the settings of a run from its recorded copy. Raises `RunBlocked` if the copy cannot be read."""
+    try:
+        return msgspec.json.decode(content, type=RunSettings)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
+
+
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
     """Return the specifications of every op that a run of a skill may be offered, as the copy that the run records."""
     kinds = skill.op_kinds
