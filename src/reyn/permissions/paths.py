@@ -42,7 +42,7 @@ def must_spell(name: str, index: int, access: AccessMode) -> bool:
     return (
         (index == 0 and lower in _OWN_NAMES)
         or lower in EXECUTED_NAMES
-        or os.path.splitext(lower)[1] in EXECUTED_SUFFIXES  # noqa: PTH122
+        or os.path.splitext(lower)[1] in EXECUTED_SUFFIXES  # noqa: PTH122 - a name
         or EXECUTED_FAMILIES.fullmatch(lower) is not None
     )
 
@@ -134,7 +134,7 @@ def _matches(segment: str, name: str, index: int, access: AccessMode) -> bool:
         return True
     if name.startswith("."):
         return segment.startswith(".")
-    suffix = os.path.splitext(name)[1]  # noqa: PTH122
+    suffix = os.path.splitext(name)[1]  # noqa: PTH122 - a name
     return suffix.casefold() in EXECUTED_SUFFIXES and segment.endswith(suffix)
 
 
@@ -171,7 +171,7 @@ class RestrictedPath:
         reached = self._positions(names_of(target))
         end = len(self._segments)
         missing = self._positions(names_of(link)) - reached
-        return end not in reached and (bool(missing) if os.path.isdir(target) else end in missing)  # noqa: PTH112
+        return end not in reached and (bool(missing) if os.path.isdir(target) else end in missing)  # noqa: PTH112 - text in
 
     def _positions(self, names: tuple[str, ...]) -> set[int]:
         """Return how much of the pattern the names match: positions in it, the last one if it covers them."""
@@ -221,7 +221,7 @@ class RestrictedPath:
 
     def _linked(self) -> Iterator[Identity]:
         compared = 0
-        for folder, _, names in os.walk(self._top) if os.path.isdir(self._top) else [(self._top, (), ("",))]:  # noqa: PTH112
+        for folder, _, names in os.walk(self._top) if os.path.isdir(self._top) else [(self._top, (), ("",))]:  # noqa: PTH112 - text in
             for name in names:
                 compared += 1
                 if compared > _MAX_COMPARED:
