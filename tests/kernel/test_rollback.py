@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reyn import tool
+from reyn.errors import ConversationInvalid
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
@@ -248,6 +249,26 @@ def make_talk(root: Path, graph: dict[str, list[str]]) -> Project:
         root, "s", graph, artifacts=artifacts, inputs=inputs, phase_keys=keys, ops={"talk": "file"}, skill_keys=back
     )
     return Project(root)
+
+
+def test_a_run_that_has_left_its_conversation_has_its_transcript(tmp_path: Path):
+    project = make_talk(tmp_path, {"talk": ["talk", "ship"], "ship": ["pack"], "pack": ["end"]})
+    with project.open([go("ship", "first"), go("pack", "second"), finish()]) as rt:
+        assert rt.run("s", "I am Kim", run_id="k").ok
+        assert rt.runs.transcript("k") == rt.runs.transcript("k", "talk")
+        assert [message.role for message in rt.runs.transcript("k")] == ["user", "assistant"]
+        assert rt.runs.conversation_size("k").tokens > 0
+        for phase in ("ship", "elsewhere", ""):
+            with pytest.raises(ConversationInvalid, match=f"no conversation in phase `{phase}`"):
+                rt.runs.transcript("k", phase)
+
+
+def test_a_run_without_a_conversation_has_no_transcript(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]})
+    with Project(tmp_path).open([finish()]) as rt:
+        assert rt.run("s", {"text": "x"}, run_id="k").ok
+        with pytest.raises(ConversationInvalid, match="run `k` has no conversation\n"):
+            rt.runs.transcript("k")
 
 
 def test_a_conversation_keeps_what_was_done_when_a_later_phase_fails(tmp_path: Path):

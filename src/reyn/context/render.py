@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from reyn.context.field_order import plain_text
 from reyn.context.frame import Execution, Repetition, Rollback
 from reyn.context.messages import RESULTS_HEADING, RESULTS_PARTS, NormalizedMessage
 from reyn.context.mutation import (
@@ -27,7 +28,6 @@ from reyn.context.mutation import (
     UserMessage,
 )
 from reyn.context.transcript import NormalizedMessageList
-from reyn.context.words import plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
 from reyn.jsonschema.words import escape_line_ends, one_line

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_check
 import msgspec
 
 from reyn.config import PythonSettings, SandboxSettings
+from reyn.errors import RulesTooBroad
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
@@ -100,6 +101,8 @@ class Call(msgspec.Struct, frozen=True):
             case OSError():
                 number = error.errno if isinstance(error.errno, int) and 0 < error.errno < 1_000 else errno.EIO
                 return self.error(os.strerror(number))
+            case RulesTooBroad():
+                return self.error(f"{error.code}: {error.message}")
             case MemoryError() | RecursionError():
                 return self.error("the op needs more memory than is available")
         message = str(error)[:_MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.permissions.hosts import PRIVATE
-from reyn.permissions.paths import exact_pattern, must_spell, protected_name
+from reyn.permissions.paths import exact_pattern, must_spell, protected_name, restricted_below
 from reyn.permissions.rules import ASKED, OPEN, Policy, Requests, yaml_text
 from reyn.permissions.targets import AnyTarget, Restrictions, is_protected
 from reyn.workspace import Location, Roots
@@ -160,7 +160,10 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def private(self) -> tuple[str, ...]:
-        """What no sandbox shows among the files of the system: Reyn's and the user's, and what a rule restricts."""
+        """What no sandbox shows among the files of the system: Reyn's and the user's, and what a rule restricts.
+
+        Raises `RulesTooBroad` if the rules are about too many files of the system.
+        """
         from reyn.sandbox.process import private_places
 
         skills = (self.skill, *self.above)
@@ -170,7 +173,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         rules = [rule for rule in self.policy.rules if rule.effect != "allow" and rule.concerns("file.read", skills)]
         every = [Restrictions(roots) for roots in projects]
         patterns = [one.path(pattern) for one in every for rule in rules for pattern in rule.patterns]
-        return private_places(places, lambda folder: (path for one in patterns for path in one.inside(folder)))
+        return private_places(places, lambda folder: restricted_below(folder, patterns, places))
 
     def rule(self, key: str, target: Target) -> Rule | None:
         """Return the rule that decides about a target, or `None` if no rule matches."""
@@ -349,7 +352,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def is_ignored(self, key: str, target: Target) -> bool:
         """Return whether a rule of the project would allow a target, if the operator trusted the project."""
-        return any(self.applies(rule, key, target) for rule in self.policy.ignored)
+        return any(rule.effect == "allow" and self.applies(rule, key, target) for rule in self.policy.ignored)
 
     def _noted(self, reason: str) -> str:
         return f"{reason.rstrip('.')}. {self.policy.note}" if self.policy.note else reason

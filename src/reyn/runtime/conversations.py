@@ -208,7 +208,8 @@ class Conversations:
             RunNotResumable: The run has ended.
         """
         row = check_open(self._runs.find(run), "aborted", "There is nothing to abort.")
-        self._post(row.run_id, AbortTurn(reason, self._services.scrubber.scrub_value(partial)))
+        scrub = self._services.scrubber.scrub_value
+        self._post(row.run_id, AbortTurn(scrub(reason), scrub(partial)))
         journal = self._services.journal
         abort_turns(journal, self._services.polling, descendants(journal, row.run_id), reason)
 

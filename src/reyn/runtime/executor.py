@@ -40,6 +40,7 @@ from reyn.kernel.world.loading import (
     keep_fold,
     load_head,
     load_run,
+    missing_ops,
     new_run,
     new_tape,
     pin_model,
@@ -49,6 +50,7 @@ from reyn.kernel.world.loading import (
 )
 from reyn.kernel.world.run_scope import current_scope
 from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runtime.function_tools import find_function
 from reyn.runtime.run_warnings import run_warnings
 from reyn.runtime.same_call import RunCall, check_same_call, source_of
 from reyn.skills import check_pinned, pin, unpin
@@ -281,10 +283,7 @@ class RunExecutor:
         is_attended = not isinstance(services.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(services.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
-        services.roster.ready(model, loaded.state.models.name)
-        for limit, value in raised.items():
-            services.journal.post(run_id, RaiseLimit(limit, value))
-        return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
+        return await self._continue(loaded, observers, retry=retry, raised=raised, model=model, upgraded=upgraded)
 
     def _is_expired(self, wait: kinds.Question | None) -> bool:
         return wait is not None and wait.is_expired(self.services.clock.now())
@@ -306,12 +305,15 @@ class RunExecutor:
         observers: Observers,
         *,
         retry: bool = False,
+        raised: Mapping[str, int | None] | None = None,
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        services = self.services
-        check_ops(loaded.state.run_id, upgraded or services.compile_skill(loaded.started).skill, services.ops)
+        executor = self._equipped(loaded, upgraded or self.services.compile_skill(loaded.started).skill)
+        services = executor.services
         opened = services.roster.ready(model, loaded.state.models.name)
+        for limit, value in (raised or {}).items():
+            services.journal.post(loaded.state.run_id, RaiseLimit(limit, value))
         resumption = Resumption(
             services.ids.new(),
             retry=retry,
@@ -321,7 +323,23 @@ class RunExecutor:
             is_model_override=model is not None,
         )
         above = runs_above(services.journal, loaded.started, services.settings_of)
-        return await self.execute(loaded.tape, self.world(opened, observers, resumption, lambda: above))
+        return await executor.execute(loaded.tape, executor.world(opened, observers, resumption, lambda: above))
+
+    def _equipped(self, loaded: LoadedRun, skill: Skill) -> RunExecutor:
+        """Return the executor that has the ops of a run: this one, or one with the tools of the run's own function.
+
+        A run from an archive names its function itself, so it gets no tools by that name.
+
+        Raises:
+            OpMissing: Neither has them.
+        """
+        function = find_function(skill.function) if missing_ops(skill, self.services.ops) else None
+        if function is None or loaded.started.imported:
+            check_ops(loaded.state.run_id, skill, self.services.ops)
+            return self
+        services = function.equip(self.services)
+        check_ops(loaded.state.run_id, skill, services.ops)
+        return RunExecutor(services, self.runs)
 
     async def _run_within(self, scope: RunScope, skill: Skill, call: RunCall, observers: Observers) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""

@@ -9,7 +9,6 @@ killed.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ import msgspec
 from reyn.config import Config
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import CaseInvalid, ReynError
-from reyn.folders import remove_temporary
+from reyn.folders import remove_temporary, take_lock
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.environments import roots_of
@@ -153,7 +152,7 @@ def _temporary_folder() -> Iterator[Path]:
     lock = None
     while lock is None:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = _locked(folder, fcntl.LOCK_EX)  # `None` if another trial took it for abandoned before it was locked
+        lock = _locked(folder)  # `None` if another trial took it for abandoned before it was locked
     try:
         yield folder
     finally:
@@ -168,24 +167,20 @@ def remove_abandoned_folders() -> None:
         with suppress(OSError):
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
-            lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _locked(folder)
             if lock is not None:
                 remove_temporary(str(folder))
                 os.close(lock)
 
 
-def _locked(folder: Path, operation: int) -> int | None:
+def _locked(folder: Path) -> int | None:
     """Lock a folder; return the descriptor that holds the lock, or `None` if there is no folder or it is locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
-    try:
-        fcntl.flock(descriptor, operation)
-        if folder.exists():
-            return descriptor
-    except BlockingIOError:
-        pass
+    if take_lock(descriptor) and folder.exists():
+        return descriptor
     os.close(descriptor)
     return None
 

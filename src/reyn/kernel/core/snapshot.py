@@ -16,7 +16,7 @@ from reyn.context.messages import Memory
 from reyn.context.tokens import NEUTRAL
 from reyn.journal import digest, kinds
 from reyn.journal.summary import PATH_LENGTH, RunSummary
-from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, Transcript, begun
+from reyn.kernel.core.conversations import SEED, AgentThread, ReceivedMessage, Transcript, begun
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -335,6 +335,10 @@ class RunState(RunSummary, frozen=True, kw_only=True):
         """Return the memory of a conversation."""
         selfref = self.transcript(phase).selfref
         return selfref.marker if selfref is not None else Memory()
+
+    def holds_conversation(self, phase: str) -> bool:
+        """Return whether a phase is a conversation that has begun."""
+        return phase in self.conversations and phase != SEED and self.conversations[phase].visit == 0
 
     @property
     def is_conversation(self) -> bool:

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from reyn.kernel.core.conversations import Transcript
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Contents, Draft
-    from reyn.kernel.visit.turn_spec import TurnSpec
 
 _LEFT_OUT = "(older turns are left out)\n\n"
 _MARKER_TOKENS = 40

@@ -39,8 +39,7 @@ from reyn.context.render import (
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel
-from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer, tool_result
-from reyn.kernel.visit.model_call import ask
+from reyn.kernel.visit.model_call import aborted_batch, answer_message, ask, next_answer, tool_result
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
 from reyn.models import PerformedOp, Turn
@@ -57,10 +56,10 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
     from reyn.kernel.visit.transcript_budget import TranscriptLimit
-    from reyn.kernel.visit.turn_spec import TurnSpec
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -269,7 +268,7 @@ class TurnContext:
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
-        message = answer_message(spec, answer.reply)
+        message = answer_message(spec, answer.reply, verdict)
         more: tuple[ContextMutation, ...] = ()
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.context.field_order import plain_text
 from reyn.context.frame import Rollback
-from reyn.context.words import plain_text
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
 from reyn.kernel.visit.steps import run_steps

@@ -197,7 +197,8 @@ def check_ops(run_id: str, skill: Skill, ops: OpTable) -> None:
     missing = missing_ops(skill, ops)
     if missing:
         names = ", ".join(f"`{kind}`" for kind in missing)
-        raise OpMissing(f"run `{run_id}` uses the op {names}, which is not installed")
+        hint = OpMissing.function_hint.format(skill.function) if skill.function else None
+        raise OpMissing(f"run `{run_id}` uses the op {names}, which is not installed", hint=hint)
 
 
 def missing_ops(skill: Skill, ops: OpTable) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def look_at(location: Location, env: Env, guard: Guard | None = None) -> tuple[F
 
 
 def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
-    """Return which files below a folder may be read together with it: an approval covers what its rule asks about."""
+    """Return which files in or below a location may be read with it: an approval covers what its rule asks about."""
     verdict = env.gate.search(folder)
 
     def is_readable(location: Location) -> bool:
