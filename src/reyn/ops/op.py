@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.skills import Library, Skill
     from reyn.skills.cases import TrialReport
+    from reyn.skills.resolve import MayRead
     from reyn.workspace.observation import Observed
 
 Result = dict[str, Any]
@@ -303,17 +304,17 @@ class OpSetup:
         config: The configuration of the project.
         secret: Takes a handle and the URL of a server, and returns the value of the secret if it may be sent there.
         library: Finds skills by name.
-        lint: Returns the findings about the skill in a folder.
-        load: Loads a skill by its name.
+        lint: Returns the findings about the skill in a folder. This and the next two ask about each file that is read.
+        load: Loads a skill by its name or path.
         try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside.
     """
 
     config: Config
     secret: Callable[[str, str], str]
     library: Library
-    lint: Callable[[Path], list[Finding]]
-    load: Callable[[str], Skill]
-    try_cases: Callable[[Path], TrialReport]
+    lint: Callable[[Path, MayRead], list[Finding]]
+    load: Callable[[str, MayRead | None], Skill]
+    try_cases: Callable[[Path, MayRead], TrialReport]
 
 
 class ProjectOp:

@@ -7,6 +7,7 @@ no request is necessary. The state directory is out of reach for every skill.
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +46,19 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 
 Verdict = Allowed | Denied | NeedsApproval
 
+DUE_APPROVALS: ContextVar[dict[str, None] | None] = ContextVar("DUE_APPROVALS", default=None)
+"""Collects the rules that want an approval of what an op is planned with, in order."""
+
 SHARED = "shared"
 """The scope of the memories of all agents."""
 SKILL_WRITE = "skill.write"
 """The capability to write skills of this machine, below `reyn/local/`."""
+
+
+def _noted(verdict: Verdict) -> Verdict:
+    if isinstance(verdict, NeedsApproval) and (asked := DUE_APPROVALS.get()) is not None:
+        asked[verdict.rule] = None
+    return verdict
 
 
 def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval | None:
@@ -147,7 +157,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def readable_memories(self) -> tuple[str, ...]:
         """The memories that the run may read without asking."""
-        return tuple(scope for scope in self.memory_scopes if isinstance(self.read(any_memory(scope)), Allowed))
+        scopes = self.memory_scopes
+        return tuple(scope for scope in scopes if isinstance(self.read_listed(any_memory(scope)), Allowed))
 
     @cached_property
     def _verdicts(self) -> dict[tuple[str, Target], Verdict]:
@@ -169,7 +180,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         skills = (self.skill, *self.above)
         projects = [roots for roots in (self.roots, self.roots.origin) if roots is not None]
         places = [path for roots in projects for path in (roots.project_text, *roots.hidden_texts)]
-        places = [*map(os.path.realpath, (*places, os.path.expanduser("~")))]  # noqa: PTH111
+        places = [*map(os.path.realpath, (*places, os.path.expanduser("~")))]  # noqa: PTH111 - text in, text out
         rules = [rule for rule in self.policy.rules if rule.effect != "allow" and rule.concerns("file.read", skills)]
         every = [Restrictions(roots) for roots in projects]
         patterns = [one.path(pattern) for one in every for rule in rules for pattern in rule.patterns]
@@ -199,14 +210,16 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             for pattern in rule.patterns
         )
 
-    def _remembered(self, key: str, target: Target, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
+    def _remembered(
+        self, key: str, target: Target, decide: Callable[[Gate, str, Any], Verdict], *, is_noted: bool = True
+    ) -> Verdict:
         verdicts = self._verdicts
         found = verdicts.get((key, target))
         if found is None:
             if len(verdicts) >= _MAX_REMEMBERED:
                 verdicts.clear()
             found = verdicts[key, target] = decide(self, key, target)
-        return found
+        return _noted(found) if is_noted and found.__class__ is NeedsApproval else found
 
     def read(self, location: Location) -> Verdict:
         """Decide whether an op may read a file. No op opens one outside of the project; a program may be shown it."""
@@ -214,6 +227,12 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             advice = "a program that `sandboxed_exec` runs can read such a file, if its `read_paths` names it"
             return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project; {advice}")
         return self.show(location)
+
+    def read_listed(self, location: Location) -> Verdict:
+        """Decide about a file that an op found in a folder, and leaves out if it may not read it without asking."""
+        if location.zone == "outside":
+            return self.read(location)
+        return self._remembered("file.read", location, Gate._file, is_noted=False)
 
     def search(self, folder: Location) -> Verdict:
         """Decide whether an op may search a folder. A rule about all that it can contain decides about the folder.
@@ -228,7 +247,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if denied and len(denied) == len(memories):
             return denied[0]
         inside = self.restriction("file.read", folder.below(_ANY_NAME))
-        return inside if isinstance(inside, Denied) or (inside and isinstance(verdict, Allowed)) else verdict
+        return _noted(inside) if isinstance(inside, Denied) or (inside and isinstance(verdict, Allowed)) else verdict
 
     def show(self, location: Location) -> Verdict:
         """Decide whether a program may see a file."""
@@ -287,7 +306,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             reason = f"each skill must list `{target}` with `mode: unsafe` under `permissions.python`"
             return Denied("default: no request", reason)
         if rule is not None and rule.effect == "ask":
-            return NeedsApproval(rule.text, "the operator wants to be asked about `python`")
+            return _noted(NeedsApproval(rule.text, "the operator wants to be asked about `python`"))
         return Allowed(SWITCHES[NO_UNSAFE] if is_unsafe else "default: python in the sandbox")
 
     def _file(self, key: str, location: Location) -> Verdict:
@@ -328,7 +347,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         owner = _owner(location, access)
         if owner is None or not all(requests.covers(*owner) for requests in self.requests):
             return None
-        verdict = self.capability(*owner)
+        verdict = self._remembered(*owner, Gate._capability, is_noted=False)  # it becomes part of another one
         if access == "read":
             return verdict if isinstance(verdict, Allowed) else None
         if (

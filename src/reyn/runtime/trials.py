@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -35,7 +35,7 @@ from reyn.permissions.rules import Rule
 from reyn.permissions.trust import ProjectTrust
 from reyn.runs.recorded import Runs
 from reyn.skills import Library
-from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
+from reyn.skills.cases import Case, CaseReport, TrialReport, case_files, read_cases
 from reyn.vocabulary import PERMISSIONS
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from reyn.journal.results import RunResult
     from reyn.ops import Call, Env, Op
     from reyn.permissions import Policy
+    from reyn.skills.resolve import MayRead
 
     RunCase = Callable[[Services, str, Any], Coroutine[Any, Any, RunResult]]
 
@@ -61,6 +62,13 @@ _OUTSIDE = frozenset(("shell", "exec", "mcp", "tool", "web"))
 _NOT_EXECUTED = Denied("default: no effects in a case", "a case executes no op with effects outside of its own folder")
 
 
+class _Known(NamedTuple):
+    """The result of a folder, and the files that its skill and sub-skills were read from."""
+
+    report: TrialReport
+    files: tuple[Path, ...]
+
+
 class Trials:
     """Tries skills of one project. The result of an unchanged folder is remembered."""
 
@@ -74,21 +82,38 @@ class Trials:
         self._services = services
         self._run_case = run
         self._library = Library(services.root)
-        self._known: dict[str, TrialReport] = {}
+        self._known: dict[str, _Known] = {}
 
-    def run(self, folder: Path) -> TrialReport:
-        """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended."""
+    def run(self, folder: Path, may_read: MayRead | None = None) -> TrialReport:
+        """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended.
+
+        Args:
+            folder: The folder.
+            may_read: Raises an error if a file of the skill, its cases or its sub-skills may not be read.
+        """
+        may_read = may_read or _may_read_all
+        for path in case_files(folder):
+            may_read(path)
         stamp = _fingerprint(folder, self._services.root)
         if stamp not in self._known:
+            files: dict[Path, None] = {}
+
+            def ask(path: Path) -> None:
+                files[path] = None
+                may_read(path)
+
             # Its own thread, because the caller may be inside an event loop.
             with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
-                report = thread.submit(self._run, folder).result()
+                report = thread.submit(self._run, folder, self._library.asking(ask)).result()
             while len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
-            self._known[stamp] = report
-        return self._known[stamp]
+            self._known[stamp] = _Known(report, tuple(files))
+        known = self._known[stamp]
+        for path in known.files:
+            may_read(path)
+        return known.report
 
-    def _run(self, folder: Path) -> TrialReport:
+    def _run(self, folder: Path, library: Library) -> TrialReport:
         end = monotonic() + SECONDS
         remove_abandoned_folders()
         reports = []
@@ -98,10 +123,10 @@ class Trials:
             elif monotonic() > end:
                 reports.append(CaseReport(case.name, (f"not tried: the cases take more than {SECONDS:g} s",)))
             else:
-                reports.append(self._try(folder, case))
+                reports.append(self._try(folder, case, library))
         return TrialReport(tuple(reports))
 
-    def _try(self, folder: Path, case: Case) -> CaseReport:
+    def _try(self, folder: Path, case: Case, library: Library) -> CaseReport:
         with _temporary_folder() as scratch:
             for path, content in case.files.items():
                 target = scratch / path
@@ -109,6 +134,7 @@ class Trials:
                 target.write_bytes(content)
             replies = _Replies(case.replies)
             trial = self._trial_services(scratch.resolve(), case, replies, self._policy_of(folder))
+            trial.library = library
             try:
                 result = asyncio.run(self._run_case(trial, str(folder.resolve()), case.input))
                 return CaseReport(case.name, tuple(_problems(case, result, Runs(trial), replies)))
@@ -134,7 +160,7 @@ class Trials:
         model = ScriptedModel(case.answers)
         trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=replies)
         trial.origin = roots_of(real.root, real.state_folder, "none")
-        trial.journal, trial.library, trial.secrets = MemoryJournal(), self._library, real.secrets
+        trial.journal, trial.secrets = MemoryJournal(), real.secrets
         trial.ops, trial.policy = self._ops, policy
         return trial
 
@@ -144,6 +170,10 @@ class Trials:
         ops = self._services.ops
         installed = [op for spec in ops.vocabulary.ops if (op := ops.get(spec.kind)) is not None]
         return OpTable(_isolated(op, is_foreign=ops.is_foreign(op.spec.kind)) for op in installed)
+
+
+def _may_read_all(path: Path) -> None:
+    """Allow every file."""
 
 
 @contextmanager
@@ -214,7 +244,7 @@ class _IsolatedTarget(_Isolated):
     """An isolated op with a target that rules can name."""
 
     def target(self, call: Call) -> str:
-        return self._op.target(call)  # type: ignore[attr-defined, no-any-return]
+        return self._op.target(call)  # type: ignore[attr-defined, no-any-return]  # made for ops with a target
 
 
 class _Replies:

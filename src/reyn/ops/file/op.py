@@ -243,7 +243,7 @@ class FileOp:
         except HoldsSecret:
             raise
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
-            return Plan(verdict.rule, result=call.failed(error), approval=read_approval)
+            return Plan(verdict.rule, result=call.failed(error))
         if isinstance(written, Denied):
             return written
         fields, change, source_approval = written
