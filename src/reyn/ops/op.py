@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.errors import Finding
+    from reyn.sandbox import StopSignal
     from reyn.skills import Library, Skill
     from reyn.skills.cases import TrialReport
     from reyn.workspace.observation import Observed
@@ -302,7 +303,8 @@ class OpSetup:
         library: Finds skills by name.
         lint: Returns the findings about the skill in a folder.
         load: Loads a skill by its name.
-        try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside.
+        try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside, until it is
+            stopped.
     """
 
     config: Config
@@ -310,7 +312,7 @@ class OpSetup:
     library: Library
     lint: Callable[[Path], list[Finding]]
     load: Callable[[str], Skill]
-    try_cases: Callable[[Path], TrialReport]
+    try_cases: Callable[[Path, StopSignal | None], TrialReport]
 
 
 class ProjectOp:
@@ -380,8 +382,9 @@ class Versioned(Protocol):
 class Preparable(Protocol):
     """A built-in op whose plan needs a result that may take long. It is computed in a thread, before `plan`."""
 
-    def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
-        """Return the work for the thread; `None` if there is none. `plan` finds its result in a cache."""
+    def preparation(self, call: Call, env: Env) -> Callable[[StopSignal], object] | None:
+        """Return the work for the thread, until it is stopped; `None` if there is none. `plan` finds its result in a
+        cache."""
         ...
 
 

@@ -31,6 +31,8 @@ from reyn.workspace import Location, locate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from reyn.sandbox import StopSignal
+
 LOCAL = "reyn/local"
 _RULE = "default: install drafts"
 _MAX_NOTES = 100
@@ -167,7 +169,7 @@ class SkillInstallOp(ProjectOp, PlannedOp):
         optional_permissions=("skill.write",),
     )
 
-    def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
+    def preparation(self, call: Call, env: Env) -> Callable[[StopSignal], object] | None:
         """Try the cases of the draft: an approval shows the result, which may take half a minute."""
         folder = folder_at(read_draft(env).location, env)
         if any(finding.severity == "error" for finding in self.project.lint(folder)):
@@ -212,7 +214,7 @@ class SkillInstallOp(ProjectOp, PlannedOp):
         noun = "warning" if len(findings) == 1 else "warnings"
         yield f"lint: {f'{len(findings)} {noun}' if findings else 'OK'}"
         yield from (f"  {' '.join(text.split())}" for text in findings[:_MAX_LISTED])
-        trial = self.project.try_cases(folder)
+        trial = self.project.try_cases(folder, None)
         yield trial.summary
         yield from (f"  {problem}" for problem in trial.failures[:_MAX_LISTED])
         try:

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import ReynError, SkillNotFound
@@ -178,10 +178,12 @@ class SkillTryOp(ProjectOp):
         return Plan("default: try skills", approval=found.approval)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        from reyn.sandbox import in_thread
+
         name = call.args["skill_path"]
         try:
             found = find_skill(name, env, self.project)
-            report = await asyncio.to_thread(self.project.try_cases, found.folder)
+            report = await in_thread(partial(self.project.try_cases, found.folder))
         except ReynError as error:
             return call.error(f"{error.code}: {error.message}", skill_path=name)
         fields = {

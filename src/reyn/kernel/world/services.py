@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
     from reyn.permissions.trust import ProjectTrust
+    from reyn.sandbox import StopSignal
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import LoadResult, Skill
     from reyn.skills.cases import TrialReport
@@ -120,7 +121,7 @@ class Services:
     allow_shell: bool = False
     allow_unsafe_python: bool = False
     base: Services | None = None
-    run_cases: Callable[[Path], TrialReport] | None = None
+    run_cases: Callable[[Path, StopSignal | None], TrialReport] | None = None
     origin: Roots | None = None
 
     def __post_init__(self) -> None:
@@ -330,11 +331,16 @@ class Services:
         classes = {*self.config.models, *self.trust.ignored_models}
         return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox, classes)
 
-    def try_folder(self, folder: Path) -> TrialReport:
-        """Run the cases of the skill in a folder with their scripted answers, in memory and without effects outside."""
+    def try_folder(self, folder: Path, stop: StopSignal | None = None) -> TrialReport:
+        """Run the cases of the skill in a folder with their scripted answers, in memory and without effects outside.
+
+        Args:
+            folder: The folder of the skill.
+            stop: Cancels the trial when it is set.
+        """
         run_cases = (self.base or self).run_cases
         assert run_cases is not None
-        return run_cases(folder)
+        return run_cases(folder, stop)
 
     # -- new runs -------------------------------------------------------------------------------------
 
