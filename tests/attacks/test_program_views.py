@@ -112,8 +112,10 @@ class Tree:
         below = above[: above.index(top)]
         return all(isinstance(self.gate.show(locate(str(one_), self.roots)), Allowed) for one_ in below)
 
-    def seen(self, backend: Backend, granted: Location, paths: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        view = program_view([granted], [], self.env, "")
+    def seen(
+        self, backend: Backend, granted: list[Location], paths: list[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        view = program_view(granted, [], self.env)
         access = Access(**view._asdict())
         assert backend.refusal(access) == ""
         argv = (python_program(), "-S", "-c", READ_ALL)
@@ -149,13 +151,58 @@ def test_a_program_sees_what_the_gate_allows(
     top = tree.outside if is_outside else tree.roots.project
     tree.fill(top, files)
     paths = tree.paths(top)
-    contents, listed = tree.seen(backend, locate(str(top) if is_outside else ".", tree.roots), paths)
+    contents, listed = tree.seen(backend, [locate(str(top) if is_outside else ".", tree.roots)], paths)
     expected = {path: Path(path).read_text() for path in paths if Path(path).is_file() and tree.may_read(path, top)}
     assert {path: content for path, content in contents.items() if content is not None} == expected
     for path, names in listed.items():
         assert names is None or path == str(top) or tree.may_read(path, top), path
         visible = [entry.name for entry in Path(path).iterdir() if tree.may_read(str(entry), top)] if names else []
         assert names is None or sorted(visible) == names
+
+
+APPROVED_FILES = [f"{folder}/{name}" for folder in ("docs", "docs/in", "vault", "open") for name in ("a.txt", "b.txt")]
+
+
+@pytest.mark.parametrize("most_shown", [0, 100], ids=["covered", "rebuilt"])
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [
+        ("./", "open/"),
+        ("./ docs/a.txt", "open/ docs/a.txt"),
+        ("docs/a.txt ./", "open/ docs/a.txt"),
+        ("docs/in/ ./ vault/b.txt", "open/ docs/in/ vault/b.txt"),
+        ("docs/ open/a.txt", "docs/ open/a.txt"),
+        ("docs/a.txt docs/in/b.txt", "docs/a.txt docs/in/b.txt"),
+        ("./ docs/ vault/", "./"),
+    ],
+)
+def test_an_approval_shows_what_the_call_names(
+    backend: Backend, tmp_path: Path, named: str, seen: str, most_shown: int, monkeypatch: pytest.MonkeyPatch
+):
+    """One rule asks about two folders: the approval of a file in one showed the other one below `.`, too."""
+    monkeypatch.setattr(bubblewrap, "_MAX_SHOWN", most_shown)
+    tree = Tree(tmp_path, [{"ask": ["docs/", "vault/"]}], ["./"])
+    project = tree.roots.project
+    tree.fill(project, APPROVED_FILES)
+    paths = [str(project / name) for name in APPROVED_FILES]
+    contents, _ = tree.seen(backend, [locate(path, tree.roots) for path in named.split()], paths)
+    expected = [
+        name for name in APPROVED_FILES if any(f"./{name}".startswith((one_, f"./{one_}")) for one_ in seen.split())
+    ]
+    assert [name for name, path in zip(APPROVED_FILES, paths, strict=True) if contents[path]] == expected
+
+
+def test_a_program_writes_where_it_also_reads_a_part(tmp_path: Path):
+    """A folder that is read in part and written was mounted read-only at last."""
+    backend = usable(bubblewrap.Bubblewrap())
+    tree = Tree(tmp_path, [{"deny": "workspace:b/"}, {"ask": "workspace:c/"}], ["./"])
+    workspace = tree.roots.workspace
+    tree.fill(workspace, ["a.txt", "b/a.txt", "c/a.txt", "c/b.txt"])
+    read = [tree.workspace(), locate("workspace:c/a.txt", tree.roots)]
+    access = Access(**program_view(read, [tree.workspace()], tree.env)._asdict(), cwd=str(workspace))
+    script = "import glob, pathlib; pathlib.Path('new').touch(); print(sorted(glob.glob('**', recursive=True)))"
+    outcome = run_program(backend, (python_program(), "-S", "-c", script), access, LIMITS)
+    assert (outcome.stdout, outcome.stderr) == (b"['a.txt', 'b', 'c', 'c/a.txt', 'new']\n", b"")
 
 
 def test_what_is_no_plain_file_is_not_shown(backend: Backend, tmp_path: Path):
@@ -168,7 +215,7 @@ def test_what_is_no_plain_file_is_not_shown(backend: Backend, tmp_path: Path):
     (project / "a.txt").write_text("a")
     names = ("linked.txt", "configured.txt", "out/key", ".reyn/key", "a.txt")
     paths = [str(project / name) for name in names]
-    contents, _ = tree.seen(backend, locate(".", tree.roots), paths)
+    contents, _ = tree.seen(backend, [locate(".", tree.roots)], paths)
     assert [name for name, path in zip(names, paths, strict=True) if contents[path]] == ["a.txt"]
 
 
@@ -196,7 +243,7 @@ def test_a_path_itself_is_checked_like_those_below_it(tmp_path: Path, kind: str,
             pytest.skip("only root makes devices")
     location = locate("workspace:given" if is_written else "given", tree.roots)
     with pytest.raises(OpFailed, match="cannot be shown to a program"):
-        program_view(*([], [location]) if is_written else ([location], []), tree.env, "")
+        program_view(*([], [location]) if is_written else ([location], []), tree.env)
 
 
 class TestSystemFolders:
@@ -235,7 +282,7 @@ class TestSystemFolders:
 
     def test_what_was_granted_is_shown(self, backend: Backend, system: Path):
         tree = self.tree(system)
-        view = program_view([locate(".", tree.roots)], [tree.workspace()], tree.env, "")
+        view = program_view([locate(".", tree.roots)], [tree.workspace()], tree.env)
         access = Access(**view._asdict(), private=tree.gate.private, cwd=str(tree.roots.project))
         expected = ["lib/a.txt", "lib/deep/b.txt", "src/outside/project/own.txt"]
         assert self.seen(backend, system, access) == expected
@@ -273,12 +320,12 @@ class TestSystemFolders:
             (root / place).write_text("secret")
         if layout == "an environment":
             monkeypatch.setattr(sys, "prefix", str(root))
-        process._prefixes.cache_clear()
+        process._python_parts.cache_clear()
         try:
             rules: dict[str, Any] = {"permissions": {"file.read": [{"deny": "denied/"}]}}
             assert problems(root, "s", sandbox={"backend": backend.name}, python={"sandbox": "process"}, **rules) == ""
         finally:
-            process._prefixes.cache_clear()
+            process._python_parts.cache_clear()
 
 
 @pytest.mark.parametrize("place", ["work/project", "work", "home/.local"])
@@ -329,7 +376,7 @@ def test_a_new_file_in_a_folder_that_is_seen_in_part_is_not_shown(backend: Backe
     tree = Tree(tmp_path, [{"deny": "*.key"}], ["./"])
     project = tree.roots.project
     (project / "a.txt").write_text("a")
-    view = program_view([locate(".", tree.roots)], [], tree.env, "")
+    view = program_view([locate(".", tree.roots)], [], tree.env)
     code = "import sys\nprint('started', flush=True)\nsys.stdin.readline()\n"
     code += f"print(open({str(project / 'b.key')!r}).read())"
     process = backend.start((python_program(), "-S", "-c", code), Access(**view._asdict()), LIMITS)
@@ -414,7 +461,7 @@ def test_a_folder_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: py
         (tree.roots.project / str(number)).touch()
     monkeypatch.setattr("reyn.ops.program_view.MAX_ENTRIES", 10)
     with pytest.raises(OpFailed, match="name smaller folders"):
-        program_view([locate(".", tree.roots)], [], tree.env, "")
+        program_view([locate(".", tree.roots)], [], tree.env)
     assert MAX_ENTRIES == 50_000
 
 
@@ -423,7 +470,7 @@ def test_more_than_a_backend_can_exclude_is_refused(tmp_path: Path):
     for number in range(1_200):
         (tree.roots.project / f"{number}").mkdir()
         (tree.roots.project / f"{number}/.hidden").touch()
-    access = Access(**program_view([locate(".", tree.roots)], [], tree.env, "")._asdict())
+    access = Access(**program_view([locate(".", tree.roots)], [], tree.env)._asdict())
     assert "name smaller folders" in BACKENDS[0].refusal(access)
     assert BACKENDS[1].refusal(access) == ""
 

@@ -361,6 +361,17 @@ def test_a_token_budget_stops_the_conversation_and_can_be_raised(tmp_path: Path)
             with pytest.raises(ChatStopped, match="tokens"):
                 await chat.say("three")
             assert rt.runs.find(chat.run_id).status == "limited"
+            with pytest.raises(ChatStopped, match="tokens") as stored:
+                await chat.say("four")
+            assert stored.value.hint.startswith(
+                "The message is stored; it is answered when the conversation continues."
+            )
+            chat.resume(raise_limits={"tokens": 9000})
+            assert (await chat.say("five")).text
+            said = [message.text for message in rt.runs.transcript(chat.run_id) if message.role == "user"]
+            assert said == ["one", "two", "three", "four", "five"]
+            with pytest.raises(RunBusy):
+                chat.resume(raise_limits={"tokens": 90_000})
 
     run(talk())
 

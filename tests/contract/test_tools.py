@@ -289,8 +289,39 @@ KEYS = st.sampled_from(["control", "artifact", "reason", "choice", "data", "text
 OBJECTS = st.dictionaries(KEYS, SCALARS | st.dictionaries(KEYS, SCALARS, max_size=2), max_size=4).map(json.dumps)
 
 
-@given(OBJECTS | st.text(min_size=1).filter(str.strip) | st.just(f"It is {json.dumps(ABORT)}"))
+@given(OBJECTS | st.text(min_size=1).filter(str.strip))
 def test_any_other_text_is_the_reply_itself(text: str):
+    verdict = REPLYING.judge(answer(text))
+    assert isinstance(verdict, Accepted)
+    assert verdict.artifact == {"type": "note", "data": {"text": text}}
+
+
+TEXTS = st.text(st.characters(exclude_characters="{}`\n", exclude_categories=["Cs"]), max_size=20)
+DECISIONS = [finish(), abort(), json.loads(decide("end")), {"reason": "no", "choice": "abort", "confidence": 1}]
+
+
+@given(TEXTS.map(lambda text: f"{text}: "), TEXTS.map(lambda text: f" {text}"), st.booleans())
+def test_text_around_a_decision_does_not_make_it_a_reply(before: str, after: str, is_fenced: bool):
+    for decision in map(json.dumps, DECISIONS):
+        inner = f"\n```json\n{decision}\n```\n" if is_fenced else decision
+        expected, verdict = REPLYING.judge(answer(decision)), REPLYING.judge(answer(before + inner + after))
+        assert isinstance(verdict, Accepted)
+        assert verdict == msgspec.structs.replace(expected, dropped=verdict.dropped)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Use {} as the default.",
+        '{"colour": "red"}',
+        'The settings are {"reason": "none"}.',
+        "```json\n{}\n```",
+        f"First {decide('end')}, then {decide('end')}",
+        f"```\n{decide('end')}\n```\n```\n{decide('abort')}\n```",
+        decide("elsewhere"),
+    ],
+)
+def test_a_reply_with_other_objects_is_a_text(text: str):
     verdict = REPLYING.judge(answer(text))
     assert isinstance(verdict, Accepted)
     assert verdict.artifact == {"type": "note", "data": {"text": text}}

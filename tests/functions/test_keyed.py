@@ -74,6 +74,36 @@ def answers_of(form: str, abort: dict[str, Any], *, has_key: bool) -> list[Any]:
     return [*map(json.dumps, (act, abort, reply))]
 
 
+WRAPPED = {
+    "fence": "```json\n{}\n```",
+    "text before": "I must stop: {}",
+    "text around a fence": "Sorry.\n```\n{}\n```\nPlease ask the owner.",
+    "reasoning": "<think>7 {{or}} 8?</think>{}",
+}
+
+
+@pytest.mark.parametrize("form", ["tools", "short", "full"])
+@pytest.mark.parametrize("wrapping", WRAPPED)
+def test_a_decision_inside_other_text_is_a_decision_and_no_text_of_a_reply(tmp_path: Path, form: str, wrapping: str):
+    control = FULL_ABORT["control"] | {"type": "transition", "decision": "continue", "next_phase": "till"}
+    reply = {"control": control, "artifact": {"type": "reply", "data": {"text": "Paid."}}}
+    answers = [WRAPPED[wrapping].format(json.dumps(answer)) for answer in (FULL_ABORT, reply, reply)]
+
+    async def scenario() -> None:
+        till = Till(tmp_path, *answers, form=form)
+        async with till.runtime as runtime:
+            with pytest.raises(ChatStopped, match="no funds") as stopped:
+                await till.chat("pay 7")
+            assert [message.text for message in stopped.value.history] == ["pay 7"]
+            for message in ("and now?", "again"):
+                last = await till.chat(message)
+                assert last.text == "Paid."
+            assert [one.text for one in last.history] == ["pay 7", "and now?", "Paid.", "again", "Paid."]
+            await runtime.runs.replay(last.run_id)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("key", [None, "till"])
 @pytest.mark.parametrize(
     ("form", "abort"), [("tools", SHORT_ABORT), ("tools", FULL_ABORT), ("short", SHORT_ABORT), ("short", FULL_ABORT)]
@@ -176,7 +206,12 @@ def test_a_copy_keeps_what_an_unfinished_turn_has_completed(tmp_path: Path, case
                 await asyncio.gather(turn, return_exceptions=True)
             requests, paid = len(till.model.requests), list(till.paid)
             copy = await till.chat.fork("copy")
+            # The runtime itself does not have the tools of the decorator.
+            other = runtime.conversations.copy(str(till.chat.conversation))
             assert (len(till.model.requests), till.paid) == (requests, paid)
+            for run in (str(copy.conversation), other, *([] if is_running else [str(till.chat.conversation)])):
+                found = [message for message in runtime.runs.transcript(run) if message.role == "tool"]
+                assert [message.status for message in found] == [status for _, status in results]
             turn.cancel()
             inside.cancel()
             await asyncio.gather(turn, inside, return_exceptions=True)

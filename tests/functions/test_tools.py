@@ -21,6 +21,7 @@ from reyn.errors import FunctionInvalid, OpMissing
 from reyn.functions import Image, Tool, ambient, current_call
 from reyn.ops import Op, standard_ops
 from reyn.ops.docs import op_page
+from reyn.runtime import function_tools
 from tests.functions.support import Answers, act, async_runtime, kinds, results, sync_runtime, value
 from tests.support import finish as skill_finish
 from tests.support import write_skill
@@ -481,7 +482,9 @@ def test_a_skill_needs_a_request_and_a_grant_for_a_tool(tmp_path: Path):
         assert results(rt, "k", "weather")[0]["result"] == {"degrees": 5.0}
 
 
-def test_a_run_with_a_tool_that_is_not_passed_again_cannot_be_resumed_and_can_be_replayed(tmp_path: Path):
+def test_a_run_with_a_tool_that_the_process_lacks_cannot_be_resumed_and_can_be_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     class Interrupting(Answers):
         async def complete(self, request):
             if request.answered:
@@ -498,6 +501,7 @@ def test_a_run_with_a_tool_that_is_not_passed_again_cannot_be_resumed_and_can_be
         with pytest.raises(asyncio.CancelledError):
             ask.options(run_id="k")("x")
         assert rt.runs.replay("k").missing_ops == ("weather",)
+        monkeypatch.setattr(function_tools, "_functions", {})  # as in another process
         with pytest.raises(OpMissing, match="weather"):
             rt.resume("k")
         other = rt.derive(ops=[weather], model=Answers(act("x"), value("ok")))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from reyn import tool
+from reyn.errors import ConversationInvalid
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
@@ -70,6 +76,52 @@ def test_after_a_failure_the_previous_phase_is_visited_again_with_the_reason(tmp
     assert "# Rejected" not in shown[6]
     assert shown[4].startswith("in\n")
     assert project.is_sound()
+
+
+def pay(amount: int) -> dict[str, Any]:
+    return act({"kind": "pay", "amount": amount})
+
+
+def paying(root: Path, paid: list[int], answers: list[Any]) -> list[str]:
+    """Run `a → b → end` with rollback and an unsafe op; return the first prompt of each visit."""
+
+    @tool(name="pay", effect="unsafe", permission=None)
+    def paying_op(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    ops = {"a": "pay, file", "b": "pay, file"}
+    write_skill(root, "s", {"a": ["b"], "b": ["end"]}, ops=ops, skill_keys="on_phase_failure: rollback\n")
+    project = Project(root)
+    assert project.run("s", answers, max_phase_retries=0, ops=[paying_op]).ok
+    firsts: dict[str, str] = {}
+    for request in project.model.requests:
+        firsts.setdefault(request.call.partition(".")[0], request.messages[1].text)
+    assert project.is_sound()
+    return list(firsts.values())
+
+
+@pytest.mark.parametrize("amounts", [[], [1], [1, 2]])
+def test_a_phase_that_is_visited_again_sees_which_unsafe_ops_it_has_completed(tmp_path: Path, amounts: list[int]):
+    paid: list[int] = []
+    answers = [*map(pay, amounts), WRITE, go("b", "1"), "no", go("b", "2"), "no", go("b", "3"), finish()]
+    prompts = paying(tmp_path, paid, answers)
+    assert paid == amounts
+    line = "You have done this already, do not repeat it: "
+    listed = "; ".join(f'{{"amount":{amount},"kind":"pay"}}' for amount in amounts)
+    for prompt in (prompts[2], prompts[4]):
+        assert (f"# Rejected\n{line}{listed}\nThe next phase failed: " if amounts else "# Rejected\nThe next") in prompt
+    assert not any(line in prompt for prompt in (prompts[0], prompts[1], prompts[3], prompts[5]))
+
+
+def test_a_phase_that_failed_sees_what_it_did_when_it_is_entered_again(tmp_path: Path):
+    paid: list[int] = []
+    prompts = paying(tmp_path, paid, [go("b", "1"), pay(3), "no", pay(4), go("b", "2"), "no", go("b", "3"), finish()])
+    assert paid == [3, 4]
+    shown = [re.findall("already, do not repeat it: (.*)", prompt) for prompt in prompts]
+    three, four = ([f'{{"amount":{amount},"kind":"pay"}}'] for amount in (3, 4))
+    assert shown == [[], [], [], three, four, three]
 
 
 def test_the_same_artifact_after_a_rollback_aborts_the_run(tmp_path: Path):
@@ -197,6 +249,26 @@ def make_talk(root: Path, graph: dict[str, list[str]]) -> Project:
         root, "s", graph, artifacts=artifacts, inputs=inputs, phase_keys=keys, ops={"talk": "file"}, skill_keys=back
     )
     return Project(root)
+
+
+def test_a_run_that_has_left_its_conversation_has_its_transcript(tmp_path: Path):
+    project = make_talk(tmp_path, {"talk": ["talk", "ship"], "ship": ["pack"], "pack": ["end"]})
+    with project.open([go("ship", "first"), go("pack", "second"), finish()]) as rt:
+        assert rt.run("s", "I am Kim", run_id="k").ok
+        assert rt.runs.transcript("k") == rt.runs.transcript("k", "talk")
+        assert [message.role for message in rt.runs.transcript("k")] == ["user", "assistant"]
+        assert rt.runs.conversation_size("k").tokens > 0
+        for phase in ("ship", "elsewhere", ""):
+            with pytest.raises(ConversationInvalid, match=f"no conversation in phase `{phase}`"):
+                rt.runs.transcript("k", phase)
+
+
+def test_a_run_without_a_conversation_has_no_transcript(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]})
+    with Project(tmp_path).open([finish()]) as rt:
+        assert rt.run("s", {"text": "x"}, run_id="k").ok
+        with pytest.raises(ConversationInvalid, match="run `k` has no conversation\n"):
+            rt.runs.transcript("k")
 
 
 def test_a_conversation_keeps_what_was_done_when_a_later_phase_fails(tmp_path: Path):

@@ -15,7 +15,6 @@ from reyn.journal import MemoryJournal
 from reyn.ops import Call, standard_ops
 from reyn.ops.op import DerivableChanges, RecordedChanges
 from reyn.runtime.trials import Trials
-from reyn.sandbox import StopSignal
 from reyn.testing import ScriptedModel
 from reyn.workspace import Change
 from tests.building import branching, case, phase, plan
@@ -243,10 +242,10 @@ def test_the_event_loop_goes_on_while_an_installation_tries_the_cases(tmp_path: 
     begun, released, went_on = threading.Event(), threading.Event(), []
     original = Trials._run
 
-    async def held(self: Trials, folder: Path, stop: StopSignal):
+    async def held(self: Trials, *arguments: Any):
         begun.set()
         went_on.append(released.wait(30))  # only the event loop releases it
-        return await original(self, folder, stop)
+        return await original(self, *arguments)
 
     monkeypatch.setattr(Trials, "_run", held)
 

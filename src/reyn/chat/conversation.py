@@ -19,7 +19,7 @@ from reyn.journal.kinds import AGENT_PREFIX
 from reyn.runtime.conversations import checked_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
     from typing import Self
 
     from reyn.chat.items import ChatItem, QuestionAsked, Reply, SkillProgressed
@@ -124,7 +124,9 @@ class Conversation(ConversationRun):
         self.post(message, reply)
         return await reply
 
-    async def stream(self, message: str | Message | None = None) -> AsyncGenerator[ChatItem]:
+    async def stream(
+        self, message: str | Message | None = None, *, raise_limits: Mapping[str, int | None] | None = None
+    ) -> AsyncGenerator[ChatItem]:
         """Say something, and yield what happens until the reply, which is the last item. See `say` about errors.
 
         A reply that did not arrive in pieces is one `ReplyDelta`, too. Leaving the loop early aborts the reply. Only
@@ -133,13 +135,14 @@ class Conversation(ConversationRun):
         Args:
             message: The text, or a `Message` with images; by default, the reply in progress or the one that was
                 interrupted is yielded. If there is nothing to continue, the last reply is yielded again.
+            raise_limits: Without a message, new values of limits; see `resume`.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if message is not None:
             self.post(message, reply)
             self._items.restart()
         else:
-            self._attach(reply)
+            self._attach(reply, raise_limits)
         try:
             async with aclosing(self._items.read_turn(reply, is_last=not self._stays_open)) as turn:
                 async for item in turn:
@@ -147,12 +150,12 @@ class Conversation(ConversationRun):
         finally:
             await self._leave(reply)
 
-    def _attach(self, reply: asyncio.Future[Reply]) -> None:
+    def _attach(self, reply: asyncio.Future[Reply], raise_limits: Mapping[str, int | None] | None) -> None:
         """Await the reply in progress, continue the one that was interrupted, or repeat the last one."""
-        if self._is_driving:
+        if self._is_driving and not raise_limits:
             self._items.drop_turns()
         else:
-            self.resume()
+            self.resume(raise_limits=raise_limits)
             self._items.restart()
         self._replies.add(0, reply)
         if not self.is_busy:
@@ -199,18 +202,26 @@ class Conversation(ConversationRun):
             self._send()
         self.questions.wake(self.run_id)
 
-    def resume(self) -> None:
+    def resume(self, *, raise_limits: Mapping[str, int | None] | None = None) -> None:
         """Continue the run with what is in its inbox, and retry what failed, unless it is being executed here.
+
+        Args:
+            raise_limits: New values of the limits that stopped the run; `None` removes a limit.
 
         Raises:
             ConversationInvalid: The conversation was left.
             RunNotFound: The conversation has not begun.
+            RunBusy: A limit is to be raised, and the conversation has not stopped.
         """
         if self._is_closed:
             raise left_error(self.run_id)
-        if not self._is_driving:
-            self._runtime.runs.find(self.run_id)
-            self._continue()
+        if self._is_driving:
+            if raise_limits:
+                raise RunBusy(f"conversation `{self.run_id}` has not stopped", hint="Raise the limit when it has.")
+            return
+        self._runtime.runs.find(self.run_id)
+        self._raise_limits = raise_limits
+        self._continue()
 
     async def ready(self) -> None:
         """Wait until the conversation waits for a message or for the reply to a question, or has stopped."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.chat.items import ChatItem, MessageReceived, Reply, SkillStarted, Stopped
 from reyn.chat.reader import ItemReader, last_reply
@@ -17,22 +17,53 @@ from reyn.chat.recorded import end_turn, failure_of, history_of, idle_result, st
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
 from reyn.chat.unread import PendingReplies, UnreadItems
+from reyn.context.messages import NormalizedMessage
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.errors import RunBusy, RunNotResumable
 from reyn.journal import kinds
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.world.inbox import stored_images
+from reyn.runtime.same_call import RunCall
+from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from reyn.chat.beginning import Beginning
-    from reyn.context import NormalizedMessageList
     from reyn.journal import Event, RunRow
     from reyn.kernel.runtime_types import People, RunResult
+    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener
-    from reyn.models import Delta
+    from reyn.models import Delta, Image
     from reyn.runtime import OSRuntime
-    from reyn.runtime.same_call import RunCall
+    from reyn.skills import Skill
     from reyn.skills.agents import Agent
+
+
+class Beginning(NamedTuple):
+    """What the first message of a conversation starts.
+
+    Attributes:
+        skill: The skill of the run.
+        history: What was said before; see `OSRuntime.run`.
+        within: The op whose code holds the conversation, if it is a sub-run; see `OSRuntime.run`.
+        is_single_turn: Whether the run ends with its first reply. Saying the same again returns the same reply.
+        instructions: The instructions that come with each message, if a program can change them.
+    """
+
+    skill: Skill
+    history: NormalizedMessageList = NO_MESSAGES
+    within: RunScope | None = None
+    is_single_turn: bool = False
+    instructions: str | None = None
+
+    def call(self, text: str, images: tuple[Image, ...]) -> RunCall:
+        """Return how the run starts. The skill has the system message of the history as its instructions."""
+        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
+        return RunCall(self.skill, message, self.history.with_system(None), stored_images(images))
+
+    def said(self, text: str, images: tuple[Image, ...]) -> Beginning:
+        """Return it with the first message, which is part of the history whatever becomes of the run."""
+        return self._replace(history=self.history.append(NormalizedMessage("user", text, images)))
 
 
 class TurnProgress:
@@ -108,6 +139,8 @@ class ConversationRun:
         self._stays_open = self._runtime.services.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
         self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
+        self._raise_limits: Mapping[str, int | None] | None = None
+        """New values of limits, from the next execution on."""
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items = UnreadItems()
         self._replies = PendingReplies()
@@ -192,8 +225,8 @@ class ConversationRun:
         if self._replies.unsent and not self._stays_open and end_turn(self._runtime, row):
             self._turn.end()
         self._send()
-        model, self._model = self._model, None
-        return {"retry": state.status == "failed", "model": model}
+        model, self._model, raised, self._raise_limits = self._model, None, self._raise_limits, None
+        return {"retry": state.status == "failed", "model": model, "raised": raised}
 
     def _send(self) -> None:
         """Put what was said into the inbox of the run."""
@@ -219,7 +252,7 @@ class ConversationRun:
             if (idle := idle_result(self._runtime.runs, self.run_id, error)) is not None:
                 return self._stop(idle)
             is_stored = self._turn.posted > len(self._replies.unsent)
-            self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=is_stored))
+            self._fail(*failure_of(self._runtime, self.run_id, error, is_stored=is_stored))
         else:
             self._stop(result)
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.chat.items import Stopped
+from reyn.config import Sizes
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
+from reyn.contract.parsing import Parsed, parse
 from reyn.errors import (
     ChatStopped,
     ConversationInvalid,
@@ -23,21 +25,24 @@ from reyn.errors import (
     hint_of,
     turn_hint,
 )
-from reyn.journal import ENDED
+from reyn.journal import ENDED, AbortTurn, Answer, Cancel
+from reyn.journal.family import parse_reply
 from reyn.journal.kinds import Part
-from reyn.runs.preview import stopped_turn
+from reyn.runs.preview import end_reason, settled_state
 
 if TYPE_CHECKING:
     from reyn.chat.items import Reply
     from reyn.context.messages import NormalizedMessage
-    from reyn.journal import RunRow
+    from reyn.errors import NextAction
+    from reyn.journal import Journal, RunRow
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
     from reyn.runtime import OSRuntime
 
-_QUESTION = "Reply to the question first, for example with `OSRuntime.answer`; then resume the conversation."
 _STORED = "The message is stored; it is answered when the conversation continues."
+_SIZES = Sizes()
+_NOT_SENT = "The message was not sent."
 CONTINUE_THERE = "Nothing was sent. Continue there, or leave it there first."
 _rendered = RenderedMessages()
 
@@ -52,14 +57,12 @@ def history_of(runtime: OSRuntime, run_id: str, before: NormalizedMessageList = 
         run_id: The conversation.
         before: The messages until its first turn. Their system message stays, unless a hook replaced it.
     """
-    content: ReadBlob = runtime.runs.content
     services = runtime.services
     try:
         state = runtime.runs.state(run_id)
     except RunNotFound:  # it did not start
         return before
-    if state.is_turn_open and state.status != "running":
-        state, content = stopped_turn(services.journal, run_id, services.compile_skill)
+    state, content = settled_state(services.journal, state, services.compile_skill)
     found = state.conversations.get(state.phase)
     if found is None:  # it stopped before its first turn
         return before
@@ -76,12 +79,11 @@ def history_of(runtime: OSRuntime, run_id: str, before: NormalizedMessageList = 
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
     """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
     rendered = rendered_message(message, content, with_images=True)
-    is_json = message.role == "assistant" and not message.status and not message.tool_calls
-    try:
-        answer = msgspec.json.decode(rendered.text) if is_json else None
-    except (msgspec.DecodeError, RecursionError):
+    is_answer = message.role == "assistant" and not message.status and len(message.parts) == 1
+    if not is_answer or message.parts[0].blob is None or message.parts[0].reply:
         return rendered
-    match answer:
+    answer = parse(rendered.text, _SIZES)
+    match answer.value if isinstance(answer, Parsed) else None:
         case {"reason": _, "choice": _, "data": {"text": str(text)}}:
             return msgspec.structs.replace(rendered, text=text)
         case {"control": _, "artifact": {"data": {"text": str(text)}}}:
@@ -95,17 +97,33 @@ def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:
     return result if result is not None and result.question is not None and result.question.is_message else None
 
 
-def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) -> ChatStopped:
-    """Return the error of a message without a reply."""
-    asks = result.question is not None and not result.question.is_message
+def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList, note: str = "") -> ChatStopped:
+    """Return the error of a message without a reply. `note` says what has become of the message."""
+    action = runs.next_action(runs.find(result.run_id))
+    hint = result.hint or _hint(result, action)
     return ChatStopped(
         f"conversation `{result.run_id}` is {result.status}: {result.reason}",
         run_id=result.run_id,
         status=str(result.status),
         history=history,
-        hint=result.hint or (_QUESTION if asks else hint_of(ModelAborted.code) if result.status == "aborted" else None),
-        action=runs.next_action(runs.find(result.run_id)),
+        hint=f"{note} {hint or ChatStopped.hint}" if note else hint,
+        action=action,
     )
+
+
+def _hint(result: RunResult, action: NextAction | None) -> str | None:
+    """Return how a conversation that has stopped goes on; `None` for the usual hint."""
+    run, question = result.run_id, result.question
+    if question is not None and not question.is_message:
+        reply = repr(parse_reply(question, action.reply)) if action is not None and action.reply else "…"
+        return (
+            f'Reply with `rt.answer("{run}", "{question.id}", {reply})`, or give the turn up with '
+            f'`rt.conversations.abort_turn("{run}")`; then `resume`.'
+        )
+    if result.status == "limited" and action is not None and action.limit:
+        raised = f'raise_limits={{"{action.limit}": {"…" if action.value is None else action.value}}}'
+        return f'Continue the turn with `resume({raised})` of the conversation, or with `rt.resume("{run}", {raised})`.'
+    return hint_of(ModelAborted.code) if result.status == "aborted" else None
 
 
 def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedMessageList) -> ChatStopped:
@@ -122,6 +140,8 @@ def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedM
 def end_turn(runtime: OSRuntime, row: RunRow) -> bool:
     """End a turn that failed or was interrupted: the next message takes its place, and what it has done stays.
 
+    A turn that asked a question stays: it goes on with the reply, before the next message.
+
     Returns:
         Whether there may be such a turn.
 
@@ -129,12 +149,20 @@ def end_turn(runtime: OSRuntime, row: RunRow) -> bool:
         ChatStopped: The run waits for the reply to a question.
     """
     runs, run_id = runtime.runs, row.run_id
-    if row.wait is not None and not row.wait.is_message:
-        raise stop_error(runs, runs.result(run_id), history_of(runtime, run_id))
+    if row.wait is not None and not row.wait.is_message and not _is_settled(runtime.services.journal, row):
+        raise stop_error(runs, runs.result(run_id), history_of(runtime, run_id), _NOT_SENT)
     if row.wait is not None or row.status in ENDED:
         return False
-    runtime.conversations.abort_turn(run_id, "a new message came before the reply")
+    runtime.conversations.abort_turn(run_id, end_reason("a new message came before the reply", row.reason))
     return True
+
+
+def _is_settled(journal: Journal, row: RunRow) -> bool:
+    """Return whether the inbox has the reply to the open question of a run, or ends the turn that asked it."""
+    asking = journal.find(row.wait.run) if row.wait is not None and row.wait.run is not None else None
+    inboxes = (row,) if asking is None else (row, asking)
+    posted = (one.payload for inbox in inboxes for one in journal.drain(inbox.run_id, inbox.messages_taken))
+    return any(isinstance(payload, Answer | AbortTurn | Cancel) for payload in posted)
 
 
 def left_error(run_id: str) -> ConversationInvalid:
@@ -144,11 +172,11 @@ def left_error(run_id: str) -> ConversationInvalid:
     )
 
 
-def failure_of(runs: Runs, run_id: str, error: Exception, *, is_stored: bool) -> tuple[Exception, Stopped]:
+def failure_of(runtime: OSRuntime, run_id: str, error: Exception, *, is_stored: bool) -> tuple[Exception, Stopped]:
     """Return the error for everyone who waits for a reply, and the item, of a run that could not be executed.
 
     Args:
-        runs: The recorded runs.
+        runtime: The runtime of the conversation.
         run_id: The conversation.
         error: Why it could not be executed.
         is_stored: Whether a message is in its inbox.
@@ -157,6 +185,11 @@ def failure_of(runs: Runs, run_id: str, error: Exception, *, is_stored: bool) ->
         busy = RunBusy(error.message, run_id=run_id, hint=CONTINUE_THERE)
         return busy, Stopped("busy", busy.message, busy.code, CONTINUE_THERE)
     if isinstance(error, RunNotResumable):
-        row = runs.find(run_id)
-        return error, Stopped(str(row.status), row.reason, error.code, _STORED if is_stored else error.hint)
+        row, note = runtime.runs.find(run_id), _STORED if is_stored else ""
+        stopped = Stopped(str(row.status), row.reason, error.code, note or error.hint)
+        if row.status in ENDED:
+            return error, stopped
+        return stop_error(runtime.runs, runtime.runs.result(run_id), history_of(runtime, run_id), note), stopped
+    if isinstance(error, ChatStopped):
+        return error, Stopped(error.status, error.message, error.code, error.hint)
     return error, Stopped("failed", str(error))

@@ -18,7 +18,6 @@ import msgspec
 from reyn.contract.parsing import Parsed, parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, closed
 from reyn.contract.verdicts import Rejected, bounded
-from reyn.documents import JsonError, decode_json
 from reyn.jsonschema import compile_schema
 from reyn.models import ToolDefinition
 from reyn.models.protocol import NativeReply, decode_reply
@@ -176,17 +175,6 @@ class ToolsForm:
             if parsed.value.get(name, value) != value:
                 return Rejected("ops", f"{path}.arguments.{name}", f"the tool has no argument {name!r}")
         return tool.fixed | parsed.value
-
-
-def whole_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text consists of; `None` if it is something else."""
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        value = decode_json(text)
-    except JsonError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def expand_text(candidate: Candidate, field: str, text: str, probability: float | None) -> dict[str, Any] | Rejected:

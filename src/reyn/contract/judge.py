@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import Sizes
-from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path, whole_object
+from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, answer_schema, closed
@@ -155,11 +155,15 @@ class Contract:
         return self._judge_reply(reply.content, is_truncated, probability)
 
     def _is_object(self, text: str) -> bool:
-        """Return whether a text is nothing but an object of the contract, in the full form or in the short one."""
-        value = whole_object(text)
-        if value is None:
+        """Return whether a text has one object, and that is one of the contract, in the full form or in the short one.
+
+        As in the other forms, a code fence or text around the object does not matter.
+        """
+        parsed = parse(text, self._sizes) if "{" in text else None
+        if parsed is None or isinstance(parsed, Rejected):
             return False
         assert self._short is not None
+        value = parsed.value
         return _DECISION.is_valid(value) or _ACT.is_valid(value) or self._short.is_decision(value)
 
     def reject_output(self, path: str, message: str) -> Rejected:

@@ -151,7 +151,8 @@ class ChatStopped(ModelError, StoppedError, code="RYN531"):
     Attributes:
         run_id: The run.
         status: Its status, such as `failed` or `waiting`.
-        history: The conversation with the user's message and the completed part of the turn.
+        history: The conversation with the user's message and the completed part of the turn. While a question is open,
+            a new message is not sent, and not part of it.
     """
 
     hint = "Continue the turn with `resume`, or send a new message. `history` of the error has the user's message."

@@ -39,6 +39,12 @@ class SandboxStartFailed(SandboxUnavailable, code="RYN331"):
     hint = "Free the resource that the message names, or raise its limit; then retry the run."
 
 
+class RulesTooBroad(SandboxUnavailable, code="RYN332"):
+    """Rules that deny or ask cover paths among more files than Reyn compares. Nothing was executed."""
+
+    hint = "Name folders in the rules for files, instead of `**` or many patterns, or copy a file with several names."
+
+
 class JournalError(ReynError):
     """A run or its storage does not allow the operation."""
 
@@ -131,7 +137,7 @@ class RunNotResumable(JournalError, code="RYN410", exit_code=2):
 
 
 class ConversationInvalid(JournalError, code="RYN426", exit_code=2):
-    """The run is not a conversation with an agent, or the conversation has no such message."""
+    """The run or the phase is no conversation, or none with an agent, or the conversation has no such message."""
 
     hint = "Use the id of a conversation with an agent, and the number of one of its messages."
 
@@ -197,6 +203,11 @@ class OpMissing(JournalError, code="RYN419", exit_code=7):
     hint = (
         "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
     )
+    function_hint = (
+        "The tools are those of the Python function `{}`. Continue the run with `resume` of the function, or import "
+        "its module before you resume, or pass the tools to the runtime: `OSRuntime.open(…, ops=[…])`."
+    )
+    """The hint for a run of a decorated function."""
 
 
 class RunInUse(JournalError, code="RYN420", exit_code=2):

@@ -7,6 +7,7 @@ or failed turn keeps the user's message and the results of completed tool calls.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from reyn.context import NormalizedMessageList
@@ -53,16 +54,22 @@ class LLMChat(Decorated, Generic[P]):
             )
         return ChatStream(self._definition, options, message, history)
 
-    def resume(self) -> ChatStream:
-        """Continue a turn that was interrupted, for instance by the end of the process, and stream its reply.
+    def resume(self, *, raise_limits: Mapping[str, int | None] | None = None) -> ChatStream:
+        """Continue a turn that stopped or was interrupted, for instance by the end of the process; stream its reply.
 
         If the turn has ended, its reply is returned again.
+
+        Args:
+            raise_limits: New values of the limits that stopped the turn; `None` removes a limit. Later turns have them,
+                too.
 
         Raises:
             CallImpossible: The options name neither a key nor a run.
             ChatStopped: The turn ended without a usable answer, or stopped again.
+            LimitUnknown: A limit does not exist, or the value does not raise it.
         """
-        return ChatStream(self._definition, self._options, None, NormalizedMessageList())
+        options = replace(self._options, raise_limits=raise_limits)
+        return ChatStream(self._definition, options, None, NormalizedMessageList())
 
     def options(
         self,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from reyn.chat import ChatItem, Conversation, Reply
-from reyn.chat.beginning import Beginning
+from reyn.chat.conversation_run import Beginning
 from reyn.chat.recorded import unanswered_error
 from reyn.context import NormalizedMessageList
 from reyn.context.messages import NormalizedMessage, check_message
@@ -34,7 +34,7 @@ from reyn.skills import USER_MESSAGE, Skill
 from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from reyn.runtime import OSRuntime
 
@@ -99,6 +99,8 @@ class ChatOptions(CallOptions):
 
     key: str | None = None
     abort: AbortSignal | None = None
+    raise_limits: Mapping[str, int | None] | None = None
+    """See `LLMChat.resume`."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ async def _stream(
         lambda reason: loop.call_soon_threadsafe(conversation.abort, reason)
     )
     try:
-        async with aclosing(conversation.stream(message)) as items:
+        async with aclosing(conversation.stream(message, raise_limits=options.raise_limits)) as items:
             async for item in items:
                 if isinstance(item, Reply):
                     if item.status == "unanswered":

@@ -25,6 +25,7 @@ from reyn.kernel.world.hooks import check_hooks
 from reyn.models import Model
 from reyn.ops import Op
 from reyn.runtime import OSRuntime, SyncRuntime
+from reyn.runtime.function_tools import register_function
 from reyn.skills import Skill
 from reyn.skills.names import is_reserved_phase_name, is_valid_name
 from reyn.skills.values import DEFAULT_ACT_TURNS, END, ArtifactType, ConversationSettings, Phase
@@ -137,6 +138,7 @@ class Definition:
         self.is_template = bool(self._defaults)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
         self._views = lru_cache(_MAX_VIEWS)(self._derive_own)
+        register_function(self.place, self)
 
     def _template_defaults(self, params: Any) -> dict[str, Any]:
         """Return the default values of the template parameters, `...` for those without one."""
@@ -239,6 +241,10 @@ class Definition:
     def view(self, runtime: OSRuntime) -> OSRuntime:
         """Return a runtime with the function's tools, settings and model."""
         return self._views(runtime.services)
+
+    def equip(self, services: Services) -> Services:
+        """Return services with the function's tools, settings and model."""
+        return self._views(services).services
 
     def _derive_own(self, services: Services) -> OSRuntime:
         derived: OSRuntime = self.derive(OSRuntime(services), self.decoration.llm_interface)

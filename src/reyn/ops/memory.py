@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from reyn.journal.kinds import MemoryRequest
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.op import plan_file, plan_write
-from reyn.ops.file.reading import text_at
+from reyn.ops.file.reading import is_readable_below, text_at
 from reyn.ops.file.searching import TOO_LONG, Pattern, files_below
 from reyn.ops.memory_files import (
     MAX_MEMORY_DESCRIPTION,
@@ -67,20 +67,22 @@ _NAME = {"type": "string", "pattern": SLUG, "maxLength": 64, "description": "low
 _SHARED = {"type": "boolean", "default": False, "description": "true: for all agents"}
 
 
-def _memories(env: Env, scopes: Sequence[str], max_age: float = 0, approved: str = "") -> tuple[MemoryFile, ...]:
-    """Return the memories of scopes that the run may read, without files for which a rule denies or asks.
+def _memories(env: Env, scopes: Sequence[str], max_age: float = 0) -> tuple[MemoryFile, ...]:
+    """Return the memories of scopes that the run may read, or that a person has approved.
+
+    Files for which a rule denies or asks are left out, unless that rule asks about their whole scope.
 
     Args:
         env: What the op may use.
         scopes: The scopes.
         max_age: As `read_memories`.
-        approved: The rules for which a person approves.
     """
     memories = read_memories(env.roots.project, scopes, max_age)
     if not env.gate.policy.rules or not env.gate.policy.has_restrictions("file.read"):
         return memories
-    located = [(one, Location.at("project", tuple(one.path.split("/")))) for one in memories]
-    return tuple(one for one, location in located if refusal(env.gate.read(location), approved=approved) is None)
+    are_readable = {scope: is_readable_below(any_memory(scope), env) for scope in scopes}
+    located = ((one, Location.at("project", tuple(one.path.split("/")))) for one in memories)
+    return tuple(one for one, location in located if are_readable[one.scope](location))
 
 
 class _MemoryOp:
@@ -226,7 +228,7 @@ class RecallOp:
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         args = self.spec.complete(call.args)
         bases, scopes = [locate(folder, env.roots) for folder in args.get("folders", ())], env.gate.memory_scopes
-        verdicts = [env.gate.read(location) for location in (*bases, *map(any_memory, scopes))]
+        verdicts = [*map(env.gate.search, bases), *(env.gate.read(any_memory(scope)) for scope in scopes)]
         denied = [verdict for verdict in verdicts if isinstance(verdict, Denied)]
         if denied and (len(denied) == len(verdicts) or any(one in denied for one in verdicts[: len(bases)])):
             return denied[0]
@@ -239,7 +241,7 @@ class RecallOp:
         args = self.spec.complete(call.args)
         bases = {base.display_path: base for base in (locate(folder, env.roots) for folder in args["folders"])}
         for base in bases.values():
-            if refused := refusal(env.gate.read(base), approved=plan.approved):
+            if refused := refusal(env.gate.search(base), approved=plan.approved):
                 return call.denied(refused)
         remembered = _remembered(args, env, plan.approved)
         try:
@@ -277,7 +279,7 @@ def _remembered(args: dict[str, Any], env: Env, approved: str) -> list[dict[str,
     """Return the memories that match best."""
     scopes = env.gate.memory_scopes
     seen = [scope for scope in scopes if refusal(env.gate.read(any_memory(scope)), approved=approved) is None]
-    memories = [memory for memory in _memories(env, seen, approved=approved) if not memory.error]
+    memories = [memory for memory in _memories(env, seen) if not memory.error]
     best = search_memories(args["query"], memories, args["limit"])
     return [_match(one.path, one.name, score, one.text) for one, score in best]
 

@@ -1,7 +1,8 @@
 """Compute which files a program sees: the verdict of the gate on every path below the folders that it was granted.
 
-A path that the gate denies, or would ask a person about, is not shown. The sandbox turns the result into mounts or
-Landlock rules. Files that appear in a wholly shown folder after the program has started are shown.
+A path that the gate denies, or would ask a person about, is not shown. An approval covers the paths that the call
+names and what is below them, nothing else of the same rule. The sandbox turns the result into mounts or Landlock rules.
+Files that appear in a wholly shown folder after the program has started are shown.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.ops.budget import OpFailed
+from reyn.ops.op import approval_of
 from reyn.permissions import refusal
 from reyn.workspace import Location
 from reyn.workspace.files import FileError, Guard, is_utf8
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES = 50_000
 """The number of files and folders below the paths of a program, each of which the gate decides about."""
+MAX_COMPARISONS = 5_000_000
+"""The number of comparisons of these files with patterns of rules: with more than 100 patterns, fewer files fit."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -36,13 +40,13 @@ class ProgramView(NamedTuple):
     hidden: tuple[str, ...]
 
 
-def program_view(read: list[Location], write: list[Location], env: Env, approved: str) -> ProgramView:
-    """Return what a program sees of the paths that the gate has allowed.
+def program_view(read: list[Location], write: list[Location], env: Env) -> ProgramView:
+    """Return what a program sees of the paths that the gate has allowed, or a person has approved.
 
     Raises:
         OpFailed: There are too many files below the paths, or a path is out of reach.
     """
-    walk = _Walk(env, approved)
+    walk = _Walk(env, read, write)
     whole: list[str] = []
     folders: dict[str, PartialFolder] = {}
     for location in (*read, *write):
@@ -70,11 +74,19 @@ class _SeenEntry(NamedTuple):
 class _Walk:
     """Looks at every entry below the paths of one program."""
 
-    def __init__(self, env: Env, approved: str) -> None:
+    def __init__(self, env: Env, read: list[Location], write: list[Location]) -> None:
         self._env = env
-        self._approved = approved
+        asked = [(one, env.gate.show(one)) for one in read] + [(one, env.gate.write(one)) for one in write]
+        self._approved = [(env.roots.path_of(one), rule) for one, verdict in asked if (rule := approval_of(verdict))]
+        """The paths that a person has approved, each with the rules that asked."""
         self._guard = Guard(env.roots)
-        self._left = MAX_ENTRIES
+        patterns = sum(len(rule.patterns) for rule in env.gate.policy.rules if rule.effect != "allow")
+        self._most = self._left = min(MAX_ENTRIES, MAX_COMPARISONS // max(patterns, 1))
+
+    def _approval(self, location: Location) -> str:
+        """Return the rules for which a person has approved a path: for itself, or for one above it."""
+        path = f"{self._env.roots.path_of(location)}/"
+        return " and ".join(rule for named, rule in self._approved if path.startswith(f"{named.rstrip('/')}/"))
 
     def check_root(self, root: Location) -> None:
         """Refuse a path itself if it is no folder or plain file, or another name of a file that is out of reach."""
@@ -110,7 +122,7 @@ class _Walk:
                     yield f"{path}/{entry.name}", entry.is_visible
 
     def _may_write(self, entry: _SeenEntry) -> bool:
-        refused = refusal(self._env.gate.write(entry.location), approved=self._approved)
+        refused = refusal(self._env.gate.write(entry.location), approved=self._approval(entry.location))
         return refused is None or refused.rule.startswith("default: ")
 
     def _below(self, root: Location, enter: Callable[[_SeenEntry], bool]) -> Iterator[tuple[str, list[_SeenEntry]]]:
@@ -135,7 +147,7 @@ class _Walk:
             os.close(handle)
         self._left -= len(found)
         if self._left < 0:
-            raise OpFailed(f"the paths of the program have more than {MAX_ENTRIES} files; name smaller folders")
+            raise OpFailed(f"the paths of the program have more than {self._most} files; name smaller folders")
         return found
 
     def _entry(self, folder: Location, path: str, entry: os.DirEntry[str]) -> _SeenEntry:
@@ -157,7 +169,7 @@ class _Walk:
 
         A link is shown as it is, and leads to what is shown, unless a rule restricts paths through it.
         """
-        if not is_utf8(entry.name) or refusal(self._env.gate.show(location), approved=self._approved):
+        if not is_utf8(entry.name) or refusal(self._env.gate.show(location), approved=self._approval(location)):
             return False
         if entry.is_symlink():
             return not self._env.gate.is_evaded_by(self._env.roots.path_of(location))

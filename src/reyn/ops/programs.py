@@ -150,7 +150,7 @@ class SandboxedExecOp:
                 return call.denied(refused)
         try:
             backend = choose_backend(env.sandbox.backend)
-            access = await asyncio.to_thread(_access, call, env, approved=plan.approved)
+            access = await asyncio.to_thread(_access, call, env)
             if reason := backend.refusal(access):
                 return call.denied(Denied(f"default: the sandbox {backend.name}", reason))
             folders = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
@@ -185,8 +185,8 @@ def _write_verdict(location: Location, env: Env) -> Verdict:
     return env.gate.write(location) if location.parts else Allowed("default: the run's workspace")
 
 
-def _access(call: Call, env: Env, *, approved: str) -> Access:
-    """Return the access of the program. The gate has allowed the paths; what it denies below them is not shown.
+def _access(call: Call, env: Env) -> Access:
+    """Return the access of the program. The paths are allowed or approved; what it denies below them is not shown.
 
     Raises:
         OpFailed: A path does not exist, or a credential is not available.
@@ -204,7 +204,7 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
         if location.zone == "recorded" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
     return Access(
-        **program_view(read, write, env, approved)._asdict(),
+        **program_view(read, write, env)._asdict(),
         private=env.gate.private,
         network=bool(args.get("network")),
         subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,

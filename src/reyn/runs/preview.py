@@ -1,7 +1,7 @@
 """Preview prompts: execute a run in memory up to a model call, and read what the model would see.
 
 A preview uses the code of a real run (pinned copies, `visit`, `Driver`), so it cannot differ from one. It performs only
-ops that read, behind the permission gate, and writes nothing to the project's journal. `stopped_turn` reads in the
+ops that read, behind the permission gate, and writes nothing to the project's journal. `settled_state` reads in the
 same way what a turn of a conversation has completed.
 """
 
@@ -18,13 +18,13 @@ from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import Ask, CallModel, PerformOp, PlanOp, ReadOverviews
+from reyn.kernel.core.effects import CallModel, PerformOp, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
-from reyn.kernel.core.run_orchestrator import Visit
+from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.core.run_state import apply
 from reyn.kernel.core.tape import RecordingEnded
+from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
-from reyn.kernel.visit.phase_executor import visit
 from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.loading import (
     load_run,
@@ -41,7 +41,7 @@ from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Journal
@@ -129,8 +129,8 @@ def _estimating(preview: Preview) -> Preview:
 async def _first_frame(
     skill: Skill, phase: str, artifact: Blob, preview: Preview, *, is_limited: bool = True
 ) -> ContextFrame | _NotReached:
-    """Visit a phase in an in-memory journal; return the frame, or why the visit does not reach its first model call."""
-    settings, journal, specs = preview.settings, MemoryJournal(), pin_ops(skill, preview.vocabulary)
+    """Visit a phase in memory; return the frame, or why the visit does not reach its first model call."""
+    settings, specs = preview.settings, pin_ops(skill, preview.vocabulary)
     copies = pin_run(skill, artifact, specs)
     reads = {
         name: Blob.of(canonical({"type": name, "data": {}}))
@@ -139,58 +139,42 @@ async def _first_frame(
     }
     copies = copies._replace(blobs=(*copies.blobs, *reads.values()))
     run = new_run(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)
-    tape = new_tape(journal.blob, run, now=0)
+    tape = new_tape(MemoryJournal().blob, run, now=0)
     if not is_limited:
         tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
-    compiled = CompiledSkill(unpin(pin(skill).content), settings, unpin_ops(specs.content))
+    compiled = _OneVisit(unpin(pin(skill).content), settings, unpin_ops(specs.content))
     latest = {name: blob.hash for name, blob in reads.items()}
     left = visits_left(tape.state, skill, settings, phase)
-    entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
-    visited = compiled.phase(phase, tape.state)
-    coroutine = visit(visited, entry, tape)
-    ops: OpPerformer | None = None
-    try:
-        effect: Any = coroutine.send(None)
-        if reads_overviews := isinstance(effect, ReadOverviews):
-            overviews = kinds.OverviewsRead(effect.key)
-            tape.record(overviews, 0)
-            effect = coroutine.send(overviews)
-        while isinstance(effect, PlanOp | PerformOp) and preview.performer is not None:
-            ops = ops or preview.performer()
-            read = await _read(effect, ops, tape)
-            if read is None:
-                break
-            tape.record(read[0], 0, *read[1])
-            effect = coroutine.send(effect.result(read[0], tape.content))
-    except StopIteration:
-        effect = None
-    finally:
-        coroutine.close()
-        if ops is not None:
-            ops.forget(_RUN)
-    tape.flush_now(journal)
-    if not isinstance(effect, CallModel):
-        return _reason(effect, [decode(event) for event in journal.read(_RUN)])
-    frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
-    unlisted = (f"what the ops of phase `{phase}` can act on is not listed in a preview",) if reads_overviews else ()
-    return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame), *unlisted))
+    compiled.entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
+    world = _StillWorld(_RUN, tape.state, None, _no_overviews, preview.performer)
+    await Driver(tape, lambda _: compiled, world).execute()
+    if not isinstance(world.reached, CallModel):
+        return _reason(tape)
+    frame = RecordedPrompt.at(_RUN, tape.pending, None, tape.content).context_frame(lambda _: compiled)
+    return replace(frame, warnings=(*frame.warnings, *_missing(compiled.phase(phase, tape.state), frame)))
 
 
-async def _read(effect: PlanOp | PerformOp, ops: OpPerformer, tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
-    """Plan or perform an op that only reads; return `None` for any other op."""
-    op = ops.op_of(effect, tape)
-    if op is None or op.is_foreign or not op.only_reads(effect.args):
-        return None
-    if isinstance(effect, PerformOp):
-        return await ops.perform(effect, op, tape)
-    return await ops.prepare_and_plan(effect, op, tape) if op.is_preparable else ops.plan(effect, op, tape)
+def _no_overviews(effect: ReadOverviews, tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
+    return kinds.OverviewsRead(effect.key), ()
 
 
-def _reason(effect: Effect[Any] | None, events: list[Body]) -> _NotReached:
-    for body in events:
+class _OneVisit(CompiledSkill):
+    """A skill of which the driver executes one visit."""
+
+    entry: Visit | None = None
+
+    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+        entry, self.entry = self.entry, None
+        if entry is None:
+            raise RecordingEnded
+        return super().begin(entry, tape)
+
+
+def _reason(tape: Tape) -> _NotReached:
+    for body in map(decode, tape.pending):
         if isinstance(body, kinds.LimitReached | kinds.PhaseFailed):
             return _NotReached(body.reason, is_limit=isinstance(body, kinds.LimitReached))
-    return _NotReached("a step asks a person" if isinstance(effect, Ask) else "a step has side effects")
+    return _NotReached("a step asks a person" if tape.state.wait is not None else "a step has side effects")
 
 
 def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
@@ -201,6 +185,8 @@ def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
     receives = phase.receives_handoffs and phase.name != phase.skill.entry
     if receives and frame.handoff is None:
         warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
+    if phase.listing_ops:
+        warnings.append(f"what the ops of phase `{phase.name}` can act on is not listed in a preview")
     return warnings
 
 
@@ -240,13 +226,22 @@ async def next_prompt(
 # -- a turn that has stopped ----------------------------------------------------------------------------
 
 
-def stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
-    """Return the state of a run as if its turn were aborted where it has stopped, and the content of this state.
+def settled_state(journal: Journal, state: RunState, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
+    """Return the state of a run with everything that a turn has completed which no process executes, and its content.
 
-    Its transcript has every call that was completed, also those of an answer whose other calls were not.
+    Such a turn has stopped, was interrupted, or was copied. Its state is as if it were aborted there, so that its
+    transcript has every call that was completed, also those of an answer whose other calls were not.
     """
+    has_turn = state.visit.is_open and state.visit.has_message and state.started.rules in SUPPORTED_RULES
+    if not has_turn or (state.status == "running" and journal.is_claimed(state.run_id)):
+        return state, journal.blob
+    return _stopped_turn(journal, state.run_id, compile_skill)
+
+
+def _stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
+    """Return the state of a run after an abort of its turn where it is, and the content of this state."""
     tape, state, _ = load_uncancelled(journal, run_id)
-    execution = Driver(tape, compile_skill, _LeavingWorld(run_id, state, None, None)).execute()
+    execution = Driver(tape, compile_skill, _LeavingWorld(run_id, state)).execute()
     try:
         execution.send(None)
     except StopIteration:
@@ -257,11 +252,25 @@ def stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) 
     raise InternalError(f"the turn of run `{run_id}` did not end when it was aborted")
 
 
-class _StillWorld:
-    """A world in which nothing happens: it answers the open question, and stops at the first effect."""
+def end_reason(cause: str, stop: str) -> str:
+    """Return why a turn without a reply ended: what ended it, and why it had stopped, if it had."""
+    return f"{cause}; it had stopped: {stop.partition(chr(10))[0]}" if stop else cause
 
-    def __init__(self, run_id: str, state: RunState, answer: Any, read_overviews: OverviewReader | None) -> None:
+
+class _StillWorld:
+    """A world that nothing changes: it answers the open question, reads, and stops at the first other effect."""
+
+    def __init__(
+        self,
+        run_id: str,
+        state: RunState,
+        answer: Any = None,
+        read_overviews: OverviewReader | None = None,
+        performer: Callable[[], OpPerformer] | None = None,
+    ) -> None:
         self._read_overviews = read_overviews
+        self._performer = performer
+        self._ops: OpPerformer | None = None
         self._run_id = run_id
         self._answer = answer
         self._resumes = state.status not in ("running", "waiting")
@@ -271,6 +280,13 @@ class _StillWorld:
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
         if isinstance(effect, ReadOverviews) and self._read_overviews is not None:
             return self._read_overviews(effect, tape)
+        if isinstance(effect, PlanOp | PerformOp) and self._performer is not None:
+            ops = self._ops = self._performer()
+            op = ops.op_of(effect, tape)
+            if op is not None and not op.is_foreign and op.only_reads(effect.args):
+                if isinstance(effect, PerformOp):
+                    return await ops.perform(effect, op, tape)
+                return await ops.prepare_and_plan(effect, op, tape) if op.is_preparable else ops.plan(effect, op, tape)
         self.reached = effect
         raise RecordingEnded
 
@@ -301,7 +317,9 @@ class _StillWorld:
         """Write nothing: a preview leaves no trace."""
 
     async def settle(self, *, is_finishing: bool = False) -> None:
-        """End nothing: nothing was started."""
+        """Forget the environment of the ops; nothing was started."""
+        if self._ops is not None:
+            self._ops.forget(self._run_id)
 
 
 class _LeavingWorld(_StillWorld):
@@ -310,4 +328,5 @@ class _LeavingWorld(_StillWorld):
     def external_events(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
         if not state.is_turn_open:
             return []
-        return [(kinds.TurnAborted("the turn stopped before its reply", state.messages_taken), ())]
+        reason = end_reason("the turn has no reply", state.reason)
+        return [(kinds.TurnAborted(reason, state.messages_taken), ())]

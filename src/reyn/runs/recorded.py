@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
-from reyn.errors import ChainBroken, RunNotFound
+from reyn.errors import ChainBroken, ConversationInvalid
 from reyn.journal import ENDED
 from reyn.journal.family import check_not_imported
 from reyn.kernel.core.conversations import ConversationSize
@@ -23,7 +23,7 @@ from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
 from reyn.runs.frames import RecordedPrompt, read_handoffs, visit_contexts
 from reyn.runs.importing import check_archive, import_runs
-from reyn.runs.preview import next_prompt
+from reyn.runs.preview import next_prompt, settled_state
 from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.reading import RecordedRuns
 from reyn.runs.replayer import Replayer, verify
@@ -54,6 +54,13 @@ if TYPE_CHECKING:
 _IMPORT_LIMITS = ImportLimits()
 
 
+def last_conversation(state: RunState) -> str | None:
+    """Return the phase of a run's conversation, the one that was visited last if there are several."""
+    found = [name for name in state.conversations if state.holds_conversation(name)]
+    visited = (name for name in (state.phase, *reversed(state.path)) if name in found)
+    return next(visited, found[-1] if found else None)
+
+
 class Runs(RecordedRuns):
     """The recorded runs of a project. A run is named by its id or by a unique prefix of it."""
 
@@ -80,17 +87,18 @@ class Runs(RecordedRuns):
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         """Return the memory of a run's conversation, the oldest entry first."""
         state = self.state(run)
-        return state.memory(state.phase).entries
+        return state.memory(last_conversation(state) or state.phase).entries
 
     def conversation_size(self, run: str) -> ConversationSize:
         """Return how large the conversation of a run is, and at which size it is compacted."""
         state = self.state(run)
         compiled = self._services.compile_skill(state.started)
-        phase = compiled.phase(state.phase, state) if state.phase in compiled.skill.phases else None
-        found = state.transcript(state.phase)
+        name = last_conversation(state) or state.phase
+        phase = compiled.phase(name, state) if name in compiled.skill.phases else None
+        found = state.transcript(name)
         if phase is None or phase.conversation is None:
             return ConversationSize(found.tokens, 0, 0, 0)
-        pinned = estimate_tokens(memory_text(state.memory(state.phase).entries))
+        pinned = estimate_tokens(memory_text(state.memory(name).entries))
         return ConversationSize(
             found.tokens, phase.transcript_tokens(state), pinned, phase.memory_tokens(state), found.wants_compaction
         )
@@ -98,19 +106,23 @@ class Runs(RecordedRuns):
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         """Return the messages of a conversation with their texts, those of its history included.
 
+        A turn that has stopped has what it completed, and says which calls were not executed.
+
         Args:
             run: The run.
-            phase: The phase that is the conversation; by default the phase of the run's last visit.
+            phase: The phase that is the conversation; by default the last one that the run visited.
 
         Raises:
-            RunNotFound: The run has no conversation in this phase.
+            ConversationInvalid: The run has no conversation, or none in this phase.
         """
         state = self.state(run)
-        name = state.phase if phase is None else phase
-        conversation = state.conversations.get(name)
-        if conversation is None or conversation.visit:
-            raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
-        return conversation.rendered(self._journal.blob)
+        name = last_conversation(state) if phase is None else phase
+        if name is None or not state.holds_conversation(name):
+            where = f" in phase `{name}`" if name is not None else ""
+            hint = "Use a run with a phase that is a conversation, and the name of this phase."
+            raise ConversationInvalid(f"run `{state.run_id}` has no conversation{where}", hint=hint)
+        state, content = settled_state(self._journal, state, self._services.compile_skill)
+        return state.conversations[name].rendered(content)
 
     # -- prompts --------------------------------------------------------------------------------------
 

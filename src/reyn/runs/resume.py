@@ -13,7 +13,7 @@ from reyn.config import Limits
 from reyn.config.budgets import DAY_LIMITS, MESSAGE_LIMITS
 from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
-from reyn.journal import ENDED, Cancel, Say, decode, kinds
+from reyn.journal import ENDED, AbortTurn, Cancel, Say, decode, kinds
 from reyn.journal.summary import limit_of
 from reyn.runs.next_action import answer_action, retry_action
 
@@ -74,7 +74,7 @@ def _check_flags(
     journal: Journal, state: RunState, *, retry: bool, raised: Mapping[str, int | None], is_attended: bool
 ) -> None:
     run_id = state.run_id
-    if state.status == "waiting" and not is_attended and not _is_answered(journal, state):
+    if state.status == "waiting" and not (is_attended or raised or _is_answered(journal, state)):
         assert state.wait is not None
         raise RunNotResumable(
             f"run `{run_id}` waits for a reply: {state.reason}",
@@ -109,13 +109,16 @@ def _is_answered(journal: Journal, state: RunState) -> bool:
 def _continues_without_raise(journal: Journal, state: RunState) -> bool:
     """Whether a run stopped at the limit of a sub-run that is not limited any more, or at the budget of a day.
 
-    One that stopped at a limit on what one message may lead to continues with the next message.
+    A turn of a conversation can be aborted at any limit. One that stopped at a limit on what one message may lead to
+    continues with the next message.
     """
     name = state.stop.limit[0] if state.stop.limit is not None else ""
     if name in DAY_LIMITS:
         return True
+    waiting = [one.payload for one in journal.drain(state.run_id, state.messages_taken)]
+    if state.is_turn_open and any(isinstance(one, AbortTurn) for one in waiting):
+        return True
     if name in MESSAGE_LIMITS:
-        waiting = (one.payload for one in journal.drain(state.run_id, state.messages_taken))
         return any(isinstance(one, Say) and one.ask is None for one in waiting)
     if state.stop.sub_run is None:
         return False

@@ -20,7 +20,7 @@ from reyn.errors import (
     RunIdTaken,
     UpgradeIncompatible,
 )
-from reyn.journal import Blob, RaiseLimit, canonical
+from reyn.journal import ENDED, Blob, RaiseLimit, canonical
 from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import check_not_imported, descendants, lineage
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -31,7 +31,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.inbox import hold_claim, images_error, stored_images
+from reyn.kernel.world.inbox import hold_claim, images_error, refuse_late_messages, stored_images
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     NewRun,
@@ -40,6 +40,7 @@ from reyn.kernel.world.loading import (
     keep_fold,
     load_head,
     load_run,
+    missing_ops,
     new_run,
     new_tape,
     pin_model,
@@ -49,6 +50,7 @@ from reyn.kernel.world.loading import (
 )
 from reyn.kernel.world.run_scope import current_scope
 from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runtime.function_tools import find_function
 from reyn.runtime.run_warnings import run_warnings
 from reyn.runtime.same_call import RunCall, check_same_call, source_of
 from reyn.skills import check_pinned, pin, unpin
@@ -87,6 +89,8 @@ class RunExecutor:
         self.services = services
         self.runs = runs
         self._checked_skills: list[Skill] = []
+        self._ended: set[str] = set()
+        """Conversations that have ended, and may get a message until their claims are released."""
 
     # -- ids ------------------------------------------------------------------------------------------
 
@@ -142,6 +146,9 @@ class RunExecutor:
         if is_continued:
             warning = "another process continues the run"
             return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
+        if run_id in self._ended:
+            self._ended.discard(run_id)
+            refuse_late_messages(services.journal, services.clock, run_id)
         if result.status == "cancelled":
             # Descendants that started or stopped before the cancellation was recorded.
             below = descendants(services.journal, run_id)
@@ -281,10 +288,7 @@ class RunExecutor:
         is_attended = not isinstance(services.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(services.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
-        services.roster.ready(model, loaded.state.models.name)
-        for limit, value in raised.items():
-            services.journal.post(run_id, RaiseLimit(limit, value))
-        return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
+        return await self._continue(loaded, observers, retry=retry, raised=raised, model=model, upgraded=upgraded)
 
     def _is_expired(self, wait: kinds.Question | None) -> bool:
         return wait is not None and wait.is_expired(self.services.clock.now())
@@ -306,12 +310,15 @@ class RunExecutor:
         observers: Observers,
         *,
         retry: bool = False,
+        raised: Mapping[str, int | None] | None = None,
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        services = self.services
-        check_ops(loaded.state.run_id, upgraded or services.compile_skill(loaded.started).skill, services.ops)
+        executor = self._equipped(loaded, upgraded or self.services.compile_skill(loaded.started).skill)
+        services = executor.services
         opened = services.roster.ready(model, loaded.state.models.name)
+        for limit, value in (raised or {}).items():
+            services.journal.post(loaded.state.run_id, RaiseLimit(limit, value))
         resumption = Resumption(
             services.ids.new(),
             retry=retry,
@@ -321,7 +328,23 @@ class RunExecutor:
             is_model_override=model is not None,
         )
         above = runs_above(services.journal, loaded.started, services.settings_of)
-        return await self.execute(loaded.tape, self.world(opened, observers, resumption, lambda: above))
+        return await executor.execute(loaded.tape, executor.world(opened, observers, resumption, lambda: above))
+
+    def _equipped(self, loaded: LoadedRun, skill: Skill) -> RunExecutor:
+        """Return the executor that has the ops of a run: this one, or one with the tools of the run's own function.
+
+        A run from an archive names its function itself, so it gets no tools by that name.
+
+        Raises:
+            OpMissing: Neither has them.
+        """
+        function = find_function(skill.function) if missing_ops(skill, self.services.ops) else None
+        if function is None or loaded.started.imported:
+            check_ops(loaded.state.run_id, skill, self.services.ops)
+            return self
+        services = function.equip(self.services)
+        check_ops(loaded.state.run_id, skill, services.ops)
+        return RunExecutor(services, self.runs)
 
     async def _run_within(self, scope: RunScope, skill: Skill, call: RunCall, observers: Observers) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
@@ -371,6 +394,8 @@ class RunExecutor:
         finally:
             self.services.polling.notify(tape.run_id)
         keep_fold(self.services.journal, tape)
+        if state.conversations and state.status in ENDED:
+            self._ended.add(tape.run_id)
         warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))
         return to_result(state, tape.content, warnings)
 

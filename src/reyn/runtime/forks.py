@@ -53,7 +53,8 @@ async def fork(
     if _is_imported(point, journal):
         model = model or services.config.model
     value = services.scrubber.scrub_value(input)
-    forked, blobs = _forked(services, name, row.run_id, point, model, value, skill)
+    forked, blobs, current = _forked(services, name, row.run_id, point, model, value, skill)
+    check_ops(name, current, services.ops)
     opened = services.roster.ready(model, point.state.models.name)
     if forked.model is not None:
         form, limit = services.roster.answer_form(opened), services.roster.prompt_limit(opened)
@@ -81,13 +82,19 @@ def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) ->
     services, name = executor.services, executor.new_id(run_id)
     journal = services.journal
     services.check_owner()
-    # A visit under other rules cannot be executed again, not even to its abort.
-    keeps_turn = row.rules in SUPPORTED_RULES
-    events = journal.read(row.run_id)
-    point = find_fork_point(row.run_id, events, None, between_visits=True, keeps_turn=keeps_turn)
+
+    def continues(state: RunState) -> bool:
+        holds_open = services.compile_skill(state.started).skill.holds_open
+        if state.phase not in state.conversations or not holds_open(state.phase):
+            return False
+        # A visit under other rules cannot be executed again, not even to its abort.
+        has_turn = row.rules in SUPPORTED_RULES and (state.is_turn_open or state.aborted is not None)
+        return has_turn or not state.visit.is_open
+
+    point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True, continues=continues)
     if not point.state.path:
         raise ForkImpossible(f"conversation `{row.run_id}` has no turn yet", hint="Wait for its first reply.")
-    forked, blobs = _forked(services, name, row.run_id, point, None, None, None)
+    forked, blobs, _ = _forked(services, name, row.run_id, point, None, None, None)
     executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
     changes: list[Body] = [*_memory_changes(point.state, executor.runs.state(row.run_id))]
     if point.state.is_turn_open:
@@ -114,8 +121,8 @@ def _forked(
     model: str | None,
     input: Any,
     skill: str | None,
-) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-    """Return the first event of a fork, after validating a new input or a new skill.
+) -> tuple[kinds.RunForked, tuple[Blob, ...], Skill]:
+    """Return the first event of a fork, its content, and its skill, after validating a new input or a new skill.
 
     A fork of an imported run has the settings and op specifications of this project.
     """
@@ -128,11 +135,10 @@ def _forked(
         _check_imported(current.skill, services.ops.vocabulary)
     is_new = loaded is not None or is_imported
     artifact = fork_input(point, current, input, services.journal.blob, is_new_skill=is_new)
-    check_ops(name, current.skill, services.ops)
     is_new = is_new or point.state.started.ops is None
     specs = pin_ops(current.skill, services.ops.vocabulary) if is_new else None
     pinned = Blob.of(canonical(settings)) if is_imported else None
-    return fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
+    return *fork_event(name, origin, point, model, artifact, loaded, specs, pinned), current.skill
 
 
 def _is_imported(point: ForkState, journal: Journal) -> bool:

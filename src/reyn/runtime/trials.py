@@ -12,7 +12,6 @@ are the trials inside.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +19,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.config import Config
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import CaseInvalid, ReynError, TrialTooDeep
-from reyn.folders import remove_temporary
+from reyn.folders import remove_temporary, take_lock
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.environments import roots_of
@@ -41,7 +40,7 @@ from reyn.permissions.trust import ProjectTrust
 from reyn.runs.recorded import Runs
 from reyn.sandbox import StopSignal
 from reyn.skills import Library
-from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
+from reyn.skills.cases import Case, CaseReport, TrialReport, case_files, read_cases
 from reyn.vocabulary import PERMISSIONS
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from reyn.journal.results import RunResult
     from reyn.ops import Call, Env, Op
     from reyn.permissions import Policy
+    from reyn.skills.resolve import MayRead
 
     RunCase = Callable[[Services, str, Any], Coroutine[Any, Any, RunResult]]
 
@@ -69,6 +69,13 @@ _OUTSIDE = frozenset(("shell", "exec", "mcp", "tool", "web"))
 _NOT_EXECUTED = Denied("default: no effects in a case", "a case executes no op with effects outside of its own folder")
 
 
+class _Known(NamedTuple):
+    """The result of a folder, and the files that its skill and sub-skills were read from."""
+
+    report: TrialReport
+    files: tuple[Path, ...]
+
+
 class Trials:
     """Tries skills of one project. The result of an unchanged folder is remembered."""
 
@@ -84,13 +91,14 @@ class Trials:
         self._run_case = run
         self._depth = depth
         self._library = Library(services.root)
-        self._known: dict[str, TrialReport] = {}
+        self._known: dict[str, _Known] = {}
 
-    def run(self, folder: Path, stop: StopSignal | None = None) -> TrialReport:
+    def run(self, folder: Path, may_read: MayRead | None = None, stop: StopSignal | None = None) -> TrialReport:
         """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended.
 
         Args:
-            folder: The folder of the skill.
+            folder: The folder.
+            may_read: Raises an error if a file of the skill, its cases or its sub-skills may not be read.
             stop: Cancels the trial when it is set.
 
         Raises:
@@ -98,21 +106,33 @@ class Trials:
         """
         if self._depth >= _MAX_DEPTH:
             raise TrialTooDeep(f"`{folder.name}` is not tried: this is a trial inside of a trial")
+        may_read = may_read or _may_read_all
+        for path in case_files(folder):
+            may_read(path)
         stamp = _fingerprint(folder, self._services.root)
         if stamp not in self._known:
-            report = self._run_in_thread(folder.resolve(), stop)
+            files: dict[Path, None] = {}
+
+            def ask(path: Path) -> None:
+                files[path] = None
+                may_read(path)
+
+            report = self._run_in_thread(folder.resolve(), self._library.asking(ask), stop)
             while len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
-            self._known[stamp] = report
-        return self._known[stamp]
+            self._known[stamp] = _Known(report, tuple(files))
+        known = self._known[stamp]
+        for path in known.files:
+            may_read(path)
+        return known.report
 
-    def _run_in_thread(self, folder: Path, stop: StopSignal | None) -> TrialReport:
+    def _run_in_thread(self, folder: Path, library: Library, stop: StopSignal | None) -> TrialReport:
         """Run in a thread of its own, because the caller may be inside an event loop. Ctrl-C cancels the trial."""
         signal = stop or StopSignal()
         try:
             with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
                 try:
-                    return thread.submit(lambda: asyncio.run(self._run(folder, signal))).result()
+                    return thread.submit(lambda: asyncio.run(self._run(folder, library, signal))).result()
                 except BaseException:
                     signal.set()
                     raise
@@ -120,27 +140,27 @@ class Trials:
             if stop is None:
                 signal.close()
 
-    async def _run(self, folder: Path, stop: StopSignal) -> TrialReport:
+    async def _run(self, folder: Path, library: Library, stop: StopSignal) -> TrialReport:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         loop.add_reader(stop.fileno(), task.cancel)
         remove_abandoned_folders()
         end = loop.time() + SECONDS
-        return TrialReport(tuple([await self._try_until(end, folder, case) for case in read_cases(folder)]))
+        return TrialReport(tuple([await self._try_until(end, folder, case, library) for case in read_cases(folder)]))
 
-    async def _try_until(self, end: float, folder: Path, case: Case | CaseInvalid) -> CaseReport:
+    async def _try_until(self, end: float, folder: Path, case: Case | CaseInvalid, library: Library) -> CaseReport:
         if isinstance(case, CaseInvalid):
             return CaseReport(case.message.partition(":")[0].rpartition("/")[2], (case.message,))
         limit = asyncio.timeout_at(end)
         try:
             async with limit:
-                return await self._try(folder, case)
+                return await self._try(folder, case, library)
         except TimeoutError:
             if not limit.expired():
                 raise
             return CaseReport(case.name, (f"it was ended: the cases take more than {SECONDS:g} s",))
 
-    async def _try(self, folder: Path, case: Case) -> CaseReport:
+    async def _try(self, folder: Path, case: Case, library: Library) -> CaseReport:
         with _temporary_folder() as scratch:
             for path, content in case.files.items():
                 target = scratch / path
@@ -148,6 +168,7 @@ class Trials:
                 target.write_bytes(content)
             replies = _Replies(case.replies)
             trial = self._trial_services(scratch.resolve(), case, replies, self._policy_of(folder))
+            trial.library = library
             try:
                 result = await self._run_case(trial, str(folder), case.input)
                 return CaseReport(case.name, tuple(_problems(case, result, Runs(trial), replies)))
@@ -173,7 +194,7 @@ class Trials:
         model = ScriptedModel(case.answers)
         trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=replies)
         trial.origin = roots_of(real.root, real.state_folder, "none")
-        trial.journal, trial.library, trial.secrets = MemoryJournal(), self._library, real.secrets
+        trial.journal, trial.secrets = MemoryJournal(), real.secrets
         trial.ops, trial.policy, trial.run_cases = self._ops, policy, self._inner.run
         return trial
 
@@ -194,13 +215,17 @@ class Trials:
         return op.set_up(replace(op.project, try_cases=self._inner.run)) if isinstance(op, ProjectOp) else op
 
 
+def _may_read_all(path: Path) -> None:
+    """Allow every file."""
+
+
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
     """Create a folder for one case, and remove it afterwards. It is locked until the process ends or is killed."""
     lock = None
     while lock is None:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = _locked(folder, fcntl.LOCK_EX)  # `None` if another trial took it for abandoned before it was locked
+        lock = _locked(folder)  # `None` if another trial took it for abandoned before it was locked
     try:
         yield folder
     finally:
@@ -215,24 +240,20 @@ def remove_abandoned_folders() -> None:
         with suppress(OSError):
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
-            lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _locked(folder)
             if lock is not None:
                 remove_temporary(str(folder))
                 os.close(lock)
 
 
-def _locked(folder: Path, operation: int) -> int | None:
+def _locked(folder: Path) -> int | None:
     """Lock a folder; return the descriptor that holds the lock, or `None` if there is no folder or it is locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
-    try:
-        fcntl.flock(descriptor, operation)
-        if folder.exists():
-            return descriptor
-    except BlockingIOError:
-        pass
+    if take_lock(descriptor) and folder.exists():
+        return descriptor
     os.close(descriptor)
     return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from reyn.folders import open_beneath
-from reyn.sandbox.process import FOLDERS, Backend, launched, private_below, readable, readable_descriptor
+from reyn.sandbox.process import FOLDERS, Backend, is_below, launched, private_below, readable, readable_descriptor
 from reyn.sandbox.supervision import Access, PartialFolder, ProgramLimits, Running, memory_overuse, start_piped
 from reyn.sandbox.tasks import count_tasks, counts_namespaces, unused_user
 
@@ -158,19 +158,20 @@ def _mounts(access: Access, limits: ProgramLimits, sources: _Sources) -> Iterato
         yield from ("--ro-bind", "/dev/null", name)
     yield from ("--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
     yield from ("--size", str(limits.file_bytes), "--tmpfs", _TEMPORARY)
-    for name in access.read:
-        yield from sources.bind(name)
-    for partial in access.folders:
-        yield from _show(partial, sources)
+    # A path may be shown in a folder that hides what is around it: upper ones come first.
+    partial = {folder.path: folder for folder in access.folders}
+    for name in sorted((*access.read, *partial)):
+        yield from _show(partial[name], sources, covers) if name in partial else sources.bind(name)
     for name in access.write:
         yield from sources.bind(name, "--bind")
+    covers = [name for name in covers if not any(is_below(f"{name}/", place) for place in access.write)]
     for name in access.read_only:
         yield from sources.bind(name)
     for name in access.hidden:
-        yield from _cover(name)
+        yield from _cover(name, covers)
+    for name in access.read:
+        yield from sources.bind(name) if any(is_below(name, place) for place in access.hidden) else ()
     yield from ("--dir", access.cwd) if access.cwd != "/" else ()
-    for partial in access.folders:
-        yield from ("--remount-ro", partial.path) if _is_rebuilt(partial) else ()
     for name in covers:
         yield from ("--remount-ro", name)
     yield from ("--remount-ro", "/", "--chdir", access.cwd)
@@ -187,14 +188,10 @@ def _private_kernel_files() -> tuple[str, ...]:
 
 
 def _bind_system(folder: str, access: Access, covers: list[str]) -> Iterator[str]:
-    """Mount a folder of the system without what is private; add the covers, which become read-only at the end."""
+    """Mount a folder of the system without what is private."""
     yield from ("--ro-bind", folder, folder)
     for name in private_below(folder, access.private):
-        options = tuple(_cover(name))
-        if "--tmpfs" in options:  # what the program may see of the place is mounted in it later
-            covers.append(name)
-            options = ("--tmpfs", name)
-        yield from options
+        yield from _cover(name, covers)
 
 
 def _is_rebuilt(folder: PartialFolder) -> bool:
@@ -206,27 +203,32 @@ def _mount_count(folder: PartialFolder) -> int:
     return 1 + len(folder.shown if _is_rebuilt(folder) else folder.hidden)
 
 
-def _show(folder: PartialFolder, sources: _Sources) -> Iterator[str]:
+def _show(folder: PartialFolder, sources: _Sources, covers: list[str]) -> Iterator[str]:
     """Mount the part of a folder that the program sees."""
     if not _is_rebuilt(folder):
         yield from sources.bind(folder.path)
         for name in folder.hidden:
-            yield from _cover(f"{folder.path}/{name}")
+            yield from _cover(f"{folder.path}/{name}", covers)
         return
+    covers.append(folder.path)
     yield from ("--tmpfs", folder.path)
     for name in folder.shown:
         with suppress(FileNotFoundError):  # a file that is gone is not an error
             yield from sources.bind(f"{folder.path}/{name}")
 
 
-def _cover(name: str) -> Iterator[str]:
-    """Cover a file with an empty one, and a folder with an empty, read-only one."""
+def _cover(name: str, covers: list[str]) -> Iterator[str]:
+    """Cover a file with an empty one, and a folder with an empty one, which becomes read-only at the end.
+
+    What the program may see of the folder is mounted in it before.
+    """
     try:
         is_folder = stat.S_ISDIR(os.lstat(name).st_mode)
     except OSError:  # it is gone
         return
     if is_folder:
-        yield from ("--tmpfs", name, "--remount-ro", name)
+        covers.append(name)
+        yield from ("--tmpfs", name)
     else:
         yield from ("--ro-bind", "/dev/null", name)
 

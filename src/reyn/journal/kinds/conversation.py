@@ -31,9 +31,10 @@ class TranscriptExtended(Body, frozen=True):
 
 @event("turn_aborted", v=1, origin="outside", enters="running")
 class TurnAborted(Body, frozen=True):
-    """The user aborted the turn in progress. `message` is the id of the request in the inbox.
+    """The turn in progress was aborted: by the user, by the next message, or because the conversation was copied.
 
-    `partial` is the received part of the model's answer. The visit then completes its transcript and ends.
+    `message` is the id of the request in the inbox. `partial` is the received part of the model's answer. The visit
+    then completes its transcript and ends.
     """
 
     reason: str

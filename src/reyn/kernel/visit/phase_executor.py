@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
-    from reyn.kernel.visit.turn_spec import TurnSpec
 
 
 MAX_TRUNCATED_READS = 10
@@ -210,29 +210,34 @@ async def _check_limits(progress: VisitProgress) -> None:
         progress.must_reply = progress.must_reply or is_stuck
     elif failure is not None:
         while (stop := repeated_failure(progress.tape.state, phase.settings, failure.name, failure.times)) is not None:
-            progress.tape.emit(stop)
-            await Pause()
-    left = await _turns_left(phase, progress.turns, progress.tape)
-    progress.left = 0 if progress.must_reply else left
+            await _stop(progress, stop)
+    await _count_turns(progress)
     if progress.work is not None and (fault := progress.work.fault(progress.left)):
         raise VisitFault(WorkNotDone.code, fault)
 
 
-async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
-    """Return the act turns that are left, after stopping the run for every limit that is reached."""
+async def _count_turns(progress: VisitProgress) -> None:
+    """Find out how many act turns are left, after stopping the run for every limit that is reached."""
+    phase, turns, tape = progress.phase, progress.turns, progress.tape
     phase_limit = phase.definition.max_act_turns if phase.ops else 0
     while True:
         stop = limit_reached(tape.state, phase.settings)
-        if stop is None and not phase_limit:
-            return 0
-        left = max(0, act_turns(tape.state, phase.settings, phase_limit) - turns)
-        if stop is None and turns and not left and phase.settings.on_limit == "stop":
+        left = max(0, act_turns(tape.state, phase.settings, phase_limit) - turns) if phase_limit else 0
+        if stop is None and phase_limit and turns and not left and phase.settings.on_limit == "stop":
             reason = f"phase `{phase.name}` used all of its {turns} act turns"
             stop = kinds.LimitReached("max_act_turns", turns, phase.name, reason)
+        progress.left = 0 if progress.must_reply else left
         if stop is None:
-            return left
-        tape.emit(stop)
-        await Pause()
+            return
+        await _stop(progress, stop)
+
+
+async def _stop(progress: VisitProgress, stop: kinds.LimitReached) -> None:
+    """Stop the run at a limit. In a conversation, the message that has begun the turn is part of the transcript."""
+    if progress.context.is_conversation:
+        progress.draft()
+    progress.tape.emit(stop)
+    await Pause()
 
 
 async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
@@ -242,15 +247,15 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     if phase.calls_hooks(tape.state) and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
         draft = progress.draft()
     if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
-        progress.count_calls(await compact(plan, phase, progress.call, tape))
+        progress.count_calls(await compact(plan, phase, context, progress.call, tape))
         draft = progress.draft()
     last_call = progress.call
     progress.count_calls(1)
     prompt: Prompt | None = None
-    if context.most_tokens is not None or phase.limits_prompt(tape.state):
+    if context.limit is not None or phase.limits_prompt(tape.state):
         contents = context.contents(last_call)
         if context.grows(draft.spec):
-            fitted, most = context.transcript, context.most_tokens
+            fitted, most = context.transcript, context.limit
             prompt = await fit_transcript(
                 progress.draft, fitted, contents, phase, progress.log, progress.call, tape, most
             )
@@ -302,21 +307,20 @@ async def _reject(progress: VisitProgress, answer: LlmPhaseResult, verdict: Reje
     if progress.retries <= phase.max_retries:
         return
     if phase.used_up and verdict.rule == "candidate" and progress.failure_code == AnswersRejected.code:
-        progress.phase = await _more_visits(phase, progress.failure_reason(), tape)
-        progress.retries = 0
+        await _more_visits(progress)
     elif phase.stays_open and progress.left > 0:
         progress.must_reply, progress.retries = True, phase.max_retries  # one more attempt, without ops
         progress.context.pending = ()
 
 
-async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> CompiledPhase:
-    """Stop the run: the model keeps choosing a phase without visits left. Return the phase after a raise."""
+async def _more_visits(progress: VisitProgress) -> None:
+    """Stop the run: the model keeps choosing a phase without visits left. After a raise, it has attempts again."""
+    phase, tape = progress.phase, progress.tape
     names = " and ".join(f"`{name}`" for name in sorted(phase.used_up))
     cap = limit_of(tape.state, phase.settings, "max_phase_visits") or 0
-    reason = f"{names} reached `max_phase_visits`, which is {cap}; {rejections}"
-    tape.emit(kinds.LimitReached("max_phase_visits", cap, phase.name, reason))
-    await Pause()
-    return phase.recompiled(tape.state)
+    reason = f"{names} reached `max_phase_visits`, which is {cap}; {progress.failure_reason()}"
+    await _stop(progress, kinds.LimitReached("max_phase_visits", cap, phase.name, reason))
+    progress.phase, progress.retries = phase.recompiled(tape.state), 0
 
 
 async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepted | Acting) -> bool:
@@ -350,29 +354,23 @@ def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
 
 def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     """Emit the decision, its artifact and the end of the visit."""
-    entry, tape = progress.entry, progress.tape
+    phase, entry, log, tape = progress.phase, progress.entry, progress.log, progress.tape
     tape.emit(
         kinds.ControlDecided(
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
         )
     )
-    if verdict.type == "abort" and progress.phase.is_endless:
+    if verdict.type == "abort" and phase.is_endless:
         reason = f"the model aborted the turn: {verdict.reason}"
-        return _end_turn(progress.phase, entry, reason, tape, ModelAborted.code)
+        return _end_turn(phase, entry, reason, tape, ModelAborted.code)
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
-        hand_over(
-            progress.phase,
-            entry,
-            verdict.artifact,
-            progress.log,
-            tape,
-            status=status,
-            reason=verdict.reason,
-            extra=verdict.handoff,
-        )
-    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
+        reason, extra = verdict.reason, verdict.handoff
+        hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
+    rolls_back = phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
+    done, blobs = log.unsafe_done() if rolls_back and log.performed else ((), ())
+    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done), *blobs)
     return None
 
 
@@ -387,7 +385,8 @@ def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -
 async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
     """Restore the files that the visit changed, then record its failure."""
     await _restore_files(f"{entry.step}.restore", log, tape)
-    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code))
+    done, blobs = log.unsafe_done()
+    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done), *blobs)
 
 
 async def _restore_files(call: str, log: OpLog, tape: Tape) -> None:
