@@ -18,7 +18,7 @@ from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import Ask, CallModel, PerformOp, PlanOp, ReadOverviews
+from reyn.kernel.core.effects import Ask, CallModel, PerformOp, Permit, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Visit
 from reyn.kernel.core.run_state import apply
@@ -156,7 +156,10 @@ async def _first_frame(
             overviews = kinds.OverviewsRead(effect.key)
             tape.record(overviews, 0)
             effect = coroutine.send(overviews)
-        while isinstance(effect, PlanOp | PerformOp) and preview.performer is not None:
+        while isinstance(effect, Permit | PlanOp | PerformOp) and preview.performer is not None:
+            if isinstance(effect, Permit):  # what it is about is not executed
+                effect = coroutine.send(None)
+                continue
             ops = ops or preview.performer()
             read = await _read(effect, ops, tape)
             if read is None:
@@ -286,6 +289,8 @@ class _StillWorld:
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
         if isinstance(effect, ReadOverviews) and self._read_overviews is not None:
             return self._read_overviews(effect, tape)
+        if isinstance(effect, Permit):  # what it is about is the first effect
+            return None
         self.reached = effect
         raise RecordingEnded
 
