@@ -7,17 +7,15 @@ access to it. Updates are atomic and happen under a lock.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shlex
 import stat
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reyn.errors import ProjectNotFound
-from reyn.folders import FILE, FOLDER, OpenFolder, open_beneath, replace_in
+from reyn.folders import FILE, FOLDER, OpenFolder, open_beneath, replace_in, take_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -162,11 +160,8 @@ class PrivateFile:
         name = f".{self.path.stem}.lock"
         handle = open_beneath(folder, name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
-            while not _try_lock(handle):
-                if time.monotonic() > deadline:
-                    raise self.refusal(self.path, "is locked by another process", "Try again.")
-                time.sleep(0.005)
+            if not take_lock(handle, _LOCK_TIMEOUT_SECONDS):
+                raise self.refusal(self.path, "is locked by another process", "Try again.")
             yield
         finally:
             os.close(handle)
@@ -185,11 +180,3 @@ class PrivateFile:
             yield
         except OSError as error:
             raise self._error(f"cannot {verb} `{self.path}`: {error.strerror}") from error
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

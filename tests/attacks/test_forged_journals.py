@@ -18,10 +18,13 @@ from typing import Any
 import pytest
 
 from reyn import SyncRuntime
+from reyn.cli.app import run_app
+from reyn.config.user import journal_key
 from reyn.errors import HistoryInvalid, ReynError, StoreUnavailable
 from reyn.journal import MemoryJournal
 from reyn.journal.database import SCHEMA
 from reyn.journal.sqlite import SqliteJournal
+from reyn.permissions.trust import load_project
 from tests.fuzz.archives import Archive
 from tests.goldens.__main__ import FOLDER
 from tests.kernel.support import Project
@@ -278,3 +281,44 @@ def test_a_journal_with_a_definition_of_its_own_is_not_opened(tmp_path: Path, ta
                 SqliteJournal(path.parent, is_read_only=is_read_only)
         with closing(sqlite3.connect(path)) as db:
             assert list(db.iterdump()) == before
+
+
+HIDDEN = {
+    "sqlite_autoindex_runs_1": "INSERT INTO runs VALUES (1, 'k', 's', 1, 0, '', '', 0, '', 1, 0, x'00', '{}')",
+    "sqlite_autoindex_approvals_1": "INSERT INTO approvals VALUES (1, 's', '', '', '', '', 0, 'k', '')",
+    "inbox_by_run": "INSERT INTO inbox (run_id, payload) VALUES ('k', x'00')",
+}
+
+
+@pytest.mark.parametrize("index", [*HIDDEN, "page"])
+def test_a_journal_whose_indexes_hide_rows_is_not_trusted(
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """What an index lacks, `reyn trust` does not count, and another query finds."""
+    (tmp_path / "reyn.yaml").write_text("tools: ['planted.module:tool']\n")
+    SqliteJournal(tmp_path / ".reyn").close()
+    path = tmp_path / ".reyn" / "journal.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM owners")  # it came with the project
+        if index != "page":
+            db.execute(HIDDEN[index])
+            db.execute("PRAGMA writable_schema = ON")
+            names = (index, "sqlite_autoindex_owners_1")  # one has rows, the other has none
+            pages = dict(db.execute("SELECT name, rootpage FROM sqlite_master WHERE name IN (?, ?)", names))
+            for name, other in (names, names[::-1]):
+                db.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (pages[other], name))
+        else:
+            db.execute("CREATE TABLE unused (x)")
+            db.execute("DROP TABLE unused")  # a free page
+        db.commit()
+    if index == "page":
+        content = bytearray(path.read_bytes())
+        content[36:40] = bytes(4)  # the header counts no free page
+        path.write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    run_app(("trust", "--yes"))
+    assert "RYN412" in capsys.readouterr().err
+    assert load_project(tmp_path).trust.state == "not trusted"
+    journal = SqliteJournal(tmp_path / ".reyn", owner=journal_key())
+    with closing(journal):
+        assert not journal.is_own()

@@ -16,7 +16,7 @@ import struct
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from reyn import SyncRuntime
 from reyn.cli.app import run_app
 from reyn.errors import ReynError, SkillNotFound, StateFolderUnsafe
 from reyn.folders import opening, remove_tree
+from reyn.journal import git_index
 from reyn.journal.git_index import is_tracked
 from reyn.journal.sqlite import SqliteJournal
 from reyn.models.scripted import ScriptedModel
@@ -617,12 +618,12 @@ def test_a_damaged_index_is_an_error(world: World, content: bytes):
 
 
 def _bomb(version: int) -> bytes:
-    """Return an index of about 70 kB: each entry repeats a long name, or almost begins the one that is searched."""
+    """Return an index of 18 or 70 kB: each entry repeats a long name, or almost begins the one that is searched."""
     if version == 4:
         entry, flags = bytes(60), b"\x0f\xff"
         first = entry + flags + b"\0" + b"a" * 8_000 + b"\0"
         return b"DIRC\0\0\0\4" + (1_001).to_bytes(4) + first + (entry + flags + b"\1b\0") * 1_000
-    return b"DIRC" + version.to_bytes(4) + b"\0\0\0\1" + b".reyn/" * 12_000
+    return b"DIRC" + version.to_bytes(4) + b"\0\0\0\1" + b".reyn/" * 3_000
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
@@ -657,6 +658,18 @@ def test_a_search_of_an_index_takes_no_more_memory_and_steps_than_the_index_has_
             tracemalloc.stop()
     assert searched < 20 * len(content)
     assert peak < 2_000_000
+
+
+@pytest.mark.parametrize("name", [b".reyn", b".reyn/", b"\x0f\xff.reyn/", b".REYN\0"])
+def test_an_index_that_almost_names_the_folder_too_often_is_an_error(
+    tmp_path: Path, name: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(git_index, "_MAX_CANDIDATES", 1_000)
+    (tmp_path / ".git").mkdir()
+    for count in (1_000, 1_001):
+        (tmp_path / ".git/index").write_bytes(b"DIRC\0\0\0\2\0\0\0\1" + name * count)
+        with pytest.raises(OSError, match="cannot be read") if count > 1_000 else nullcontext():
+            assert not is_tracked(str(tmp_path / ".reyn"))
 
 
 # -- opening --------------------------------------------------------------------------------------------------

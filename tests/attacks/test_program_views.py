@@ -320,12 +320,12 @@ class TestSystemFolders:
             (root / place).write_text("secret")
         if layout == "an environment":
             monkeypatch.setattr(sys, "prefix", str(root))
-        process._prefixes.cache_clear()
+        process._python_parts.cache_clear()
         try:
             rules: dict[str, Any] = {"permissions": {"file.read": [{"deny": "denied/"}]}}
             assert problems(root, "s", sandbox={"backend": backend.name}, python={"sandbox": "process"}, **rules) == ""
         finally:
-            process._prefixes.cache_clear()
+            process._python_parts.cache_clear()
 
 
 @pytest.mark.parametrize("place", ["work/project", "work", "home/.local"])

@@ -198,6 +198,83 @@ def test_a_denied_memory_is_denied_with_an_event(tmp_path: Path):
     ]
 
 
+SEARCHES = [
+    {"kind": "recall", "query": "tea", "folders": ["reyn/memory"]},
+    {"kind": "recall", "query": "tea", "folders": ["notes", "reyn/memory/other"]},
+    {"kind": "file", "op": "glob", "pattern": "reyn/memory/**"},
+    {"kind": "file", "op": "glob", "pattern": "reyn/memory/other/t*"},
+    {"kind": "file", "op": "glob", "path": "reyn/memory"},
+    {"kind": "file", "op": "grep", "pattern": "tea", "path": "reyn/memory"},
+    {"kind": "file", "op": "grep", "pattern": "tea", "glob": "reyn/memory/*.md"},
+    {
+        "kind": "file",
+        "op": "regenerate_index",
+        "path": "reyn/memory",
+        "output_path": "output/i.md",
+        "entry_template": "x",
+    },
+]
+
+
+def search_notes(tmp_path: Path, rules: dict[str, Any]) -> list[str]:
+    """Return the status of each search under some rules. Exactly those that are denied have an event."""
+    notes(tmp_path)
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "recall, file"})
+    project = Project(tmp_path)
+    assert project.run("s", [act(*SEARCHES), finish()], permissions=rules).ok
+    found = [result["status"] for result in project.results()]
+    assert found.count("denied") == len(project.events("permission_denied"))
+    return found
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"memory": "deny"},
+        {"memory": [{"deny": "*"}]},
+        *({"file.read": [{"deny": f"reyn/memory{pattern}"}]} for pattern in ("", "/", "/*", "/**", "/**/*", "/?*")),
+        {"file.read": [{"deny": "**/memory/*"}]},
+        {"file.read": "deny"},
+    ],
+    ids=str,
+)
+def test_a_search_of_a_folder_that_is_denied_as_a_whole_is_denied_with_an_event(tmp_path: Path, rules: dict[str, Any]):
+    assert set(search_notes(tmp_path, rules)) == {"denied"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "denied"),
+    [
+        ({"memory": [{"deny": "shared"}]}, []),
+        ({"memory": [{"deny": "other"}]}, [1, 3]),
+        ({"file.read": [{"deny": "reyn/memory/*.md"}]}, []),
+        ({"file.read": [{"deny": "reyn/memory/*/*"}]}, [1, 3]),
+        ({"file.read": [{"deny": "**/tea.md"}]}, []),
+    ],
+    ids=str,
+)
+def test_a_search_leaves_out_the_part_of_a_folder_that_is_denied(
+    tmp_path: Path, rules: dict[str, Any], denied: list[int]
+):
+    found = search_notes(tmp_path, rules)
+    assert [number for number, status in enumerate(found) if status == "denied"] == denied
+    assert set(found) <= {"ok", "denied"}
+
+
+@pytest.mark.parametrize("search", [{"kind": "recall", "query": "tea", "folders": ["notes"]}, file("glob", "notes/*")])
+def test_a_rule_that_asks_about_all_in_a_folder_asks_before_a_search(tmp_path: Path, search: dict[str, Any]):
+    notes(tmp_path)
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "recall, file"})
+    project, rules = Project(tmp_path), {"file.read": [{"ask": "notes/*"}]}
+    with project.open([act(search), finish()], permissions=rules) as rt:
+        waiting = rt.run("s", {"text": "x"}, run_id="k")
+        assert waiting.status == "waiting"
+        rt.answer(waiting.run_id, waiting.question.id, "approve")
+        assert rt.resume(waiting.run_id).ok
+    [result] = project.results()
+    assert "notes/tea.md" in str(result)
+
+
 def test_a_skill_recalls_shared_memories_without_a_request_and_lint_agrees(tmp_path: Path):
     notes(tmp_path)
     for name, keys in (("without", ""), ("requesting", "permissions: {memory: [shared]}\n")):

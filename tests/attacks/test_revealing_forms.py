@@ -6,13 +6,22 @@ differ only in the restricted file: where results differ, the call tells somethi
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reyn import SyncRuntime
+from reyn.ops import Call, Denied, Env, Plan
+from reyn.ops.budget import OpFailed
+from reyn.ops.execution import plan_op
+from reyn.permissions import Gate, NeedsApproval, Policy
+from reyn.permissions.rules import parse_requests, parse_rules
 from reyn.sandbox.backends import BACKENDS
+from reyn.vocabulary import PERMISSIONS
+from reyn.workspace import RecordedFiles, Roots
 from tests.kernel.support import Project
 from tests.ops.test_skill_drafts import Approving
 from tests.support import VOCABULARY, act, finish, write_skill
@@ -110,3 +119,136 @@ def test_an_edit_of_a_file_that_may_be_read_needs_no_approval(tmp_path: Path):
     project.run("s", [act(edit), finish()], permissions={"file.read": [{"deny": "output/hr/"}]})
     assert project.results()[0]["status"] == "ok"
     assert (tmp_path / "output/notes.md").read_text() == "final\n"
+
+
+NOTE, COMMON = (
+    {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]} for name in ("text", "title")
+)
+STEPS = """permissions:
+  python:
+    - {module: ./m.py, function: f}
+postprocessor:
+  output_schema: note
+  steps:
+    - python: {module: ./m.py, function: f, into: data.text}
+    - run_skill: {skill: inner, into: data.inner}
+"""
+REPORTS = ("lint", "skill_graph", "skill_try")
+PARTS = {
+    "pay/skill.md": ("name: pay", "name: pay\nada_91250: 1", REPORTS),
+    "pay/phases/a.md": ("allowed_ops: []", "allowed_ops: [ada_91250]", REPORTS),
+    "pay/m.py": ("def f", "def ada_91250", REPORTS),
+    "pay/artifacts/note.yaml": ('"object"', '"ada_91250"', REPORTS),
+    "reyn/shared/artifacts/common.yaml": ('"object"', '"ada_91250"', REPORTS),
+    "reyn/project/inner/skill.md": ("final_output: note", "final_output: ada_91250", REPORTS),
+    "pay/cases/c/expected.json": ('"x"', '"ada_91250"', ("skill_try",)),
+    "pay/cases/c/files/x.txt": ("x", "ada_91250", ("skill_try",)),
+}
+"""Files that a report about the skill `pay` is made from: a text in each, what takes its place, and the reports."""
+
+
+def _pay(root: Path) -> Project:
+    folder = write_skill(root, "pay", {"a": ["end"]}, skill_keys=STEPS)
+    write_skill(root, "inner", {"a": ["end"]})
+    write_skill(root, "s", {"a": ["end"]}, ops={"a": ", ".join(REPORTS)})
+    shutil.move(folder, root / "pay")
+    case = {"input.json": {"text": "x"}, "answers.jsonl": finish(), "expected.json": {"artifact": {"type": "x"}}}
+    files = {f"pay/cases/c/{name}": json.dumps(content) for name, content in case.items()}
+    files |= {"pay/m.py": "def f(artifact):\n    return 'y'\n", "pay/cases/c/files/x.txt": "x"}
+    files |= {"pay/artifacts/note.yaml": json.dumps(NOTE), "reyn/shared/artifacts/common.yaml": json.dumps(COMMON)}
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    phase = root / "pay/phases/a.md"
+    phase.write_text(phase.read_text().replace("input: note", "input: note | common"))
+    return Project(root)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_report_about_a_skill_asks_about_each_file_that_it_is_made_from(tmp_path: Path, part: str):
+    project, (text, secret, kinds) = _pay(tmp_path), PARTS[part]
+    path = tmp_path / part
+    assert text in path.read_text()
+    path.write_text(path.read_text().replace(text, secret))
+    ops = [{"kind": kind, "skill_path": "./pay"} for kind in REPORTS]
+    for number, pattern in enumerate((part, f"**/{path.name}", f"{Path(part).parent}/*")):
+        run_id = f"denied{number}"
+        project.run("s", [act(*ops), finish()], permissions={"file.read": [{"deny": pattern}]}, run_id=run_id)
+        denied = [one["kind"] for one in project.results(run_id) if one["status"] == "denied"]
+        assert set(denied) >= set(kinds)
+        assert "91250" not in json.dumps([one for one in project.results(run_id) if one["kind"] in kinds])
+    people = Approving("reject")
+    project.run("s", [act(*ops), finish()], permissions={"file.read": [{"ask": part}]}, run_id="asked", people=people)
+    assert len(people.asked) == len(kinds)
+    assert "91250" not in json.dumps([one for one in project.results("asked") if one["kind"] in kinds])
+
+
+def test_reports_need_no_approval_where_nothing_is_restricted(tmp_path: Path):
+    """Also if shared parts are outside of the zones, and a case has a hidden file."""
+    project, people = _pay(tmp_path), Approving("reject")
+    (tmp_path / "pay/cases/c/files/.gitkeep").touch()
+    ops = [{"kind": kind, "skill_path": "./pay"} for kind in REPORTS]
+    zones = {"files": {"read": ["pay/"]}}
+    project.run("s", [act(*ops), finish()], people=people, **zones)
+    assert [one["status"] for one in project.results()] == ["ok", "ok", "ok"], project.results()
+    assert people.asked == []
+
+
+def _asking(root: Path) -> Gate:
+    """Return a gate that asks about everything."""
+    keys = tuple(entry.key for entry in PERMISSIONS)
+    policy = Policy(parse_rules(dict.fromkeys(keys, "ask"), keys), allow_shell=True, allow_unsafe_python=True)
+    plain = {key: True for key in keys if not key.startswith(("file.", "python"))}
+    modules = [{"module": "./steps.py", "function": "*", "mode": "unsafe"}]
+    requests = parse_requests(plain | {"file.read": ["./"], "file.write": ["./"], "python": modules})
+    return Gate(Roots(root, root / ".reyn", root / ".reyn/workspace/k"), policy, (requests,), "s")
+
+
+def _raise(call: Call) -> Plan:
+    raise OpFailed("there are 91250 of them")
+
+
+FAILURES = {
+    "as it is": None,
+    "an exception": _raise,
+    "an error": lambda call: Plan("a rule", result=call.error("there are 91250 of them")),
+    "a timeout": lambda call: Plan("a rule", result=call.timeout("after 91250 of them")),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_no_plan_fails_before_the_approvals_that_are_due(tmp_path: Path, failure: str, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def noting(original: Any) -> Any:
+        def decide(*arguments: Any, **options: Any) -> Any:
+            verdict = original(*arguments, **options)
+            asked.extend([verdict.rule] if isinstance(verdict, NeedsApproval) else [])
+            return verdict
+
+        return decide
+
+    for name in ("read", "search", "show", "write", "capability", "python"):
+        monkeypatch.setattr(Gate, name, noting(getattr(Gate, name)))
+    gate, failed = _asking(tmp_path), set()
+    env = Env(gate.roots, gate, lambda _name: b"", RecordedFiles(), 1_000_000)
+    with SyncRuntime.open(tmp_path) as rt:
+        ops = rt.services.ops
+        for form in (form for spec in ops.vocabulary.ops for form in spec.forms):
+            op = ops.get(form.example["kind"])
+            assert op is not None
+            with monkeypatch.context() as patched:
+                if (fail := FAILURES[failure]) is not None:
+                    original = op.plan
+
+                    def plan(_op: Any, call: Call, env: Env, original: Any = original, fail: Any = fail) -> Any:
+                        planned = original(call, env)
+                        return planned if isinstance(planned, Denied) else fail(call)
+
+                    patched.setattr(type(op), "plan", plan)
+                asked.clear()
+                planned = plan_op(op, Call("k/1", form.example), env, is_foreign=ops.is_foreign(op.spec.kind))
+            if isinstance(planned, Plan) and planned.result is not None and planned.result["status"] != "ok":
+                failed |= {op.spec.kind} if asked else set()
+                assert [rule for rule in asked if rule not in (planned.approval or "")] == [], form.example
+    assert failed >= ({"file", "lint", "skill_graph"} if failure != "as it is" else {"file"})

@@ -6,20 +6,29 @@ reference for patterns of paths, a count of steps, and files that a command woul
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.errors import SkillInvalid
-from reyn.permissions import Allowed, Denied, PathPattern, paths
+from reyn.permissions import Allowed, Denied, Gate, PathPattern, paths
 from reyn.permissions.paths import _matches, must_spell
-from reyn.workspace import Location, locate
-from tests.attacks.test_rule_spelling import gate_of
+from reyn.permissions.policy import policy_of
+from reyn.permissions.trust import load_project
+from reyn.sandbox import process
+from reyn.sandbox.backends import BACKENDS
+from reyn.workspace import Location, Roots, locate
+from tests.attacks.test_rule_spelling import KEYS, gate_of
 from tests.kernel.support import Project
 from tests.properties import examples
-from tests.support import act, finish, write_skill
+from tests.support import act, file, finish, write_skill
 
 NOWHERE = Path("/nowhere")
 
@@ -166,3 +175,153 @@ def test_a_decision_takes_no_more_steps_than_pattern_times_path(monkeypatch: pyt
     monkeypatch.setattr(paths, "must_spell", counted)
     pattern = PathPattern.parse("/" + wild * 30 + "x")
     assert not pattern.covers(Location("outside", ("a",) * 100, ""), "read")
+
+
+# -- paths outside of the project, and many patterns ----------------------------------------------------------
+
+
+class Looked:
+    """Records the folders that are listed, and the files whose status is read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.listed: list[str] = []
+        self.read: list[str] = []
+        for name, record in (("scandir", self.listed), ("lstat", self.read), ("stat", self.read)):
+            monkeypatch.setattr(os, name, partial(self._call, getattr(os, name), record))
+
+    @staticmethod
+    def _call(function: Callable[..., Any], record: list[str], path: Any = ".", **keys: Any) -> Any:
+        record.append(os.fsdecode(path) if isinstance(path, str | os.PathLike) else "")
+        return function(path, **keys)
+
+
+OUTSIDE_PATTERNS = ("~/**/z", "~/docs/", "HOME/docs/a.txt", "HOME/**", "~")
+
+
+@pytest.mark.parametrize("effect", ["deny", "ask"])
+@pytest.mark.parametrize("key", ["file.read", "file.write", "exec"])
+def test_rules_of_an_untrusted_project_lead_nowhere_outside(
+    key: str, effect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    root, home = tmp_path / "clone", tmp_path / "home"
+    for folder in (root, home / "docs"):
+        folder.mkdir(parents=True)
+    (root / "a.txt").write_text("x")
+    os.link(root / "a.txt", root / "b.txt")  # other names of such a file are looked for
+    monkeypatch.setenv("HOME", str(home))
+    outside = [pattern.replace("HOME", str(home)) for pattern in OUTSIDE_PATTERNS]
+    rules = [*({effect: one} for one in outside), {effect: ["inner/", *outside], "skill": ["s"]}, {effect: "own/"}]
+    (root / "reyn.yaml").write_text(json.dumps({"permissions": {key: rules}}))
+    loaded = load_project(root)
+    inside = [{effect: ["inner/"], "skill": ["s"]}, {effect: "own/"}]
+    assert loaded.config.permissions == {key: inside}
+    assert len(loaded.trust.ignored) == len(outside) + 1
+    assert load_project(root, trust=True).config.permissions == {key: rules}
+
+    gate = Gate(Roots(root, root / ".reyn", root / ".reyn/workspace/k"), policy_of(loaded.config, KEYS, root), (), "s")
+    looked = Looked(monkeypatch)
+    for path in ("a.txt", "own/x", "inner/x"):
+        (gate.write if key == "file.write" else gate.read)(locate(path, gate.roots))
+        gate.capability("exec", path)
+    assert any(path.startswith(str(root)) for path in looked.read)
+    assert not [path for path in (*looked.read, *looked.listed) if path.startswith(str(home))]
+
+
+def test_a_link_in_a_rule_of_the_project_lists_no_folder_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root, home = tmp_path / "clone", tmp_path / "home"
+    (home / "docs").mkdir(parents=True)
+    root.mkdir()
+    (root / "link").symlink_to(home)
+    (root / "a.txt").write_text("x")
+    os.link(root / "a.txt", root / "b.txt")
+    gate = gate_of(root, {"file.read": [{"deny": ["link/**/z", "link/docs/"]}]})
+    looked = Looked(monkeypatch)
+    assert isinstance(gate.read(locate("a.txt", gate.roots)), Allowed)
+    assert looked.listed == []
+
+
+def many(pattern: str, count: int) -> list[str]:
+    return [pattern.replace("#", str(number)) for number in range(count)]
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that every program sees, and a project beside it."""
+    folder = tmp_path / "system"
+    for name in ("a/b/c", "d/e", "f"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "z7").touch()
+    (tmp_path / "project").mkdir()
+    for name in ("FOLDERS", "_LOADER", "_NETWORK"):
+        monkeypatch.setattr(process, name, (str(folder),) if name == "FOLDERS" else ())
+    monkeypatch.setattr(process, "_python_parts", lambda: ())
+    return folder
+
+
+def test_many_patterns_take_one_walk_of_the_system(system: Path, monkeypatch: pytest.MonkeyPatch):
+    listed = []
+    for count in (1, 8, 200):
+        gate = gate_of(system.parent / "project", {"file.read": [{"deny": many(f"{system}/**/z#", count)}]})
+        with pytest.MonkeyPatch.context() as patch:
+            looked = Looked(patch)
+            private = gate.private
+        listed.append(looked.listed)
+        found = sorted(str(path) for path in system.rglob("z7")) if count > 7 else []
+        assert sorted(private) == found
+    assert listed[0] == listed[1] == listed[2]
+
+
+@pytest.mark.skipif(all(backend.problem for backend in BACKENDS), reason="no process sandbox")
+@pytest.mark.parametrize(("count", "is_refused"), [(1, False), (2, False), (3, True), (1_000, True)])
+def test_rules_about_too_many_files_of_the_system_are_refused(
+    count: int, is_refused: bool, system: Path, monkeypatch: pytest.MonkeyPatch
+):
+    entries = len([*system.rglob("*")])
+    monkeypatch.setattr(paths, "MAX_COMPARISONS", 2 * entries)
+    root = system.parent / "project"
+    write_skill(root, "s", {"a": ["end"]}, ops={"a": "sandboxed_exec"}, skill_keys="permissions: {exec: ['true']}\n")
+    project = Project(root)
+    rules = {"exec": "allow", "file.read": [{"deny": many(f"{system}/**/y#", count)}]}
+    call = {"kind": "sandboxed_exec", "argv": ["true"]}
+    assert project.run("s", [act(call), finish()], permissions=rules).ok
+    [result] = project.results()
+    assert result.get("error", "").startswith("RYN332: ") == is_refused
+
+
+def test_many_patterns_take_one_walk_for_other_names_of_a_file(tmp_path: Path):
+    for name in ("a/b", "c", ".reyn/workspace/run"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a/b/y").write_text("x")
+    os.link(tmp_path / "a/b/y", tmp_path / "c/other")
+    listed = []
+    for count in (1, 200):
+        rules = [*many("**/z#", count), *many("a/**/z#", count), "workspace:w"]
+        gate = gate_of(tmp_path, {"file.read": [{"deny": rules}]})
+        with pytest.MonkeyPatch.context() as patch:
+            looked = Looked(patch)
+            assert isinstance(gate.read(locate("c/other", gate.roots)), Allowed)
+        listed.append(looked.listed)
+    assert listed[0] == listed[1]
+    os.link(tmp_path / "c/other", tmp_path / ".reyn/workspace/run/w")
+    for rule in ("a/**/Y", "**/y", "a/", "workspace:w"):
+        gate = gate_of(tmp_path, {"file.read": [{"deny": [*many("**/z#", 3), rule]}]})
+        assert isinstance(gate.read(locate("c/other", gate.roots)), Denied), rule
+
+
+def test_a_file_with_several_names_among_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(paths, "MAX_FILES", 10)
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    (tmp_path / "plain.txt").write_text("x")
+    (tmp_path / "a.txt").write_text("x")
+    os.link(tmp_path / "a.txt", tmp_path / "b.txt")
+    for number in range(10):
+        (tmp_path / f"file{number}").touch()
+    project = Project(tmp_path)
+    project.run(
+        "s",
+        [act(file("read", "a.txt"), file("read", "plain.txt")), finish()],
+        permissions={"file.read": [{"deny": "**/z"}]},
+    )
+    linked, plain = project.results()
+    assert linked["error"].startswith("RYN332: ")
+    assert plain["status"] == "ok"

@@ -15,10 +15,10 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reyn.cli.chat.markdown import markdown_lines
+from reyn.cli.chat.markdown import MAX_CELLS, _most_cells, _parser, markdown_lines
 from reyn.cli.writer import Line, Raw, Styled, Writer, clean, escape
 from tests.chat.support import reply
 from tests.cli.support import IN, Terminal, write_answers
@@ -355,6 +355,47 @@ def test_a_table_shows_the_whole_target_of_a_link(cells: int, columns: int):
     assert shown.count("v") >= cells * target.count("v")
     if cells == 1:
         assert target in shown
+
+
+PIECES = [
+    "|a",
+    "|-",
+    "|",
+    "-",
+    ":",
+    "a",
+    "\n",
+    "\r",
+    "\r\n",
+    "\n\n",
+    "> ",
+    "- ",
+    "1. ",
+    "  ",
+    "\t",
+    "|a|b|\n|-|-|\n",
+    "a\n" * 9,
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+@example("|a|b|\r|-|-|\ra\ra")
+@example("> |a|b|\n> |-|-|\n> a\n> a")
+@example("1. |a|b|\n   |-|-|\n   a\n   a")
+@settings(max_examples=200)
+def test_no_table_has_more_cells_than_are_counted_before_it_is_parsed(text: str):
+    tokens = _parser(has_tables=True).parse(text)
+    assert sum(token.type in ("td_open", "th_open") for token in tokens) <= _most_cells(text)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\n> "])
+@pytest.mark.parametrize("columns", [2, 19, 200])
+def test_a_table_of_too_many_cells_is_printed_as_it_is_written(columns: int, end: str):
+    """Laid out, 60,000 cells take 10 s of the chat's event loop."""
+    for rows, is_table in ((3, True), (MAX_CELLS // columns, False)):
+        table = end.join(["|a" * columns, "|-" * columns, *["b"] * rows])
+        lines = "".join(map(str, markdown_lines(f"{end.strip()} {table}", 8 * columns)))
+        assert ("|-|-" in lines) != is_table
 
 
 HIGHLIGHTED = [

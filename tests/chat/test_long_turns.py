@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,21 @@ class Careful:
     name = "careful"
     answer_form = "tools"
 
-    def __init__(self, summary: Any, pages: int) -> None:
-        self.summary, self.pages = summary, pages
-        self.read = 0
+    def __init__(self, summary: Any, pages: int, outage: float = math.inf) -> None:
+        self.summary, self.pages, self.outage = summary, pages, outage
+        self.read = self.asked = 0
         self.prompts: list[list[tuple[str, str]]] = []
 
     async def complete(self, request: Any) -> ModelAnswer:
         seen = [(message.role, message.text) for message in list(request.messages)[1:]]
         if "Summarise the conversation" in seen[-1][1]:
-            if isinstance(self.summary, Exception):
-                raise self.summary
-            return ModelAnswer(self.summary)
+            self.asked += 1
+            summary = self.summary if self.asked <= self.outage else '{"summary": "They talked."}'
+            if isinstance(summary, Exception):
+                raise summary
+            return ModelAnswer(summary)
         self.prompts.append(seen)
-        if seen[-1] == ("user", "hi"):
+        if seen[-1][0] == "user" and seen[-1][1].endswith("hi"):
             return ModelAnswer("Hello. " + LONG)
         if not any("booked 7" in text for _, text in seen):
             return self._call("book", room=7)
@@ -101,10 +104,42 @@ def test_a_turn_that_is_too_long_shows_all_that_it_did(tmp_path: Path, summary: 
         assert last[0][1].startswith("# Summary")
 
 
-@pytest.mark.parametrize(
-    "error", [errors.PromptTooLong, errors.RequestRejected, errors.ModelUnavailable, errors.KeyRejected]
-)
-def test_a_summary_that_cannot_be_asked_for_does_not_block_the_conversation(tmp_path: Path, error: Any):
+OUTAGES = [
+    errors.ModelUnavailable, errors.RateLimited, errors.ModelTimeout, errors.ResponseIncomplete, errors.CircuitOpen,
+    errors.KeyRejected, RuntimeError,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "outage"), list(zip(OUTAGES, [1, 3, 2, 1, 2, 1, 3], strict=True)))
+def test_an_outage_during_a_summary_leaves_older_turns_out_of_the_prompt_alone(tmp_path: Path, error: Any, outage: int):
+    model = Careful(error("not now"), pages=0, outage=outage)
+    first = 4  # three replies have more than 600 tokens
+    _, history, compacted = talk(tmp_path, model, *["hi"] * (first + outage - 1))
+    assert (model.asked, compacted) == (outage, [])
+    assert history == ["hi", "Hello. " + LONG] * (first + outage - 1)
+    for prompt in model.prompts[-outage:]:
+        assert prompt[-1][1] == "(older turns are left out)\n\nhi"
+        assert sum(len(text) for _, text in prompt) < 4 * 600
+
+
+@pytest.mark.parametrize("error", [errors.ModelTimeout, errors.KeyRejected])
+def test_the_next_message_after_an_outage_asks_for_the_summary_again(tmp_path: Path, error: Any):
+    model, outage = Careful(error("not now"), pages=0, outage=2), 2
+    _, history, compacted = talk(tmp_path, model, *["hi"] * (4 + outage))
+    assert (model.asked, compacted) == (outage + 1, [None])
+    assert history[0] == "# Summary of the conversation so far\nThey talked."
+
+
+def test_a_turn_asks_once_for_a_summary_during_an_outage(tmp_path: Path):
+    model = Careful(errors.ModelTimeout("not now"), pages=5)
+    booked, history, compacted = talk(tmp_path, model, *["hi"] * 3, "book it, then read all pages")
+    assert (booked, model.asked, compacted) == ([7], 1, [])
+    assert history[:2] == ["hi", "Hello. " + LONG]
+    assert all("booked 7" in str(prompt) for prompt in model.prompts[4:])
+
+
+@pytest.mark.parametrize("error", [errors.PromptTooLong, errors.RequestRejected, errors.SchemaRejected])
+def test_a_summary_that_is_refused_does_not_block_the_conversation(tmp_path: Path, error: Any):
     model = Careful(error("not now"), pages=0)
     _, history, compacted = talk(tmp_path, model, *["hi"] * 8)
     assert history[0].startswith("# Summary of the conversation so far\n(The older messages were left out")

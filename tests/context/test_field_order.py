@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.context.field_order import FieldOrder, field_order
-from reyn.context.words import plain_text
+from reyn.context.field_order import FieldOrder, field_order, plain_text
 from reyn.errors import HistoryInvalid
 from reyn.journal import canonical
 

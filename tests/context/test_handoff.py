@@ -96,6 +96,15 @@ def test_the_goal_is_the_latest_that_is_not_empty():
     assert "\nGoal: new\n" in build_handoff_context(handoffs, ALL)
 
 
+@given(st.lists(st.sampled_from(["", "ship it", "sell it"]), min_size=1, max_size=8), st.integers(40, 200))
+def test_the_goal_stays_if_its_handoff_is_left_out(goals: list[str], budget: int):
+    handoffs = [PhaseHandoff(number, "a phase", goal=goal, narrative="w" * 90) for number, goal in enumerate(goals)]
+    [latest] = [goal for goal in goals if goal][-1:] or [""]
+    block = build_handoff_context(handoffs, manifest("goal", narrative_cap=90, max_tokens=budget))
+    assert (f"\nGoal: {latest}\n" in block) if latest else ("Goal:" not in block)
+    assert estimate_tokens(block) <= budget
+
+
 def test_nothing_is_built_without_handoffs():
     assert build_handoff_context([], ALL) == ""
     assert build_handoff_context([], default_manifests[2]) == ""

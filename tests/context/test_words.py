@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.context.field_order import field_order
+from reyn.context.field_order import field_order, plain_text
 from reyn.context.render import truncate
-from reyn.context.words import plain_text
 from reyn.journal import canonical, ordered
 from reyn.jsonschema.words import describe_fields, escape_line_ends, one_line, quote_schema
 from reyn.vocabulary import OpForm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -149,6 +150,31 @@ def test_every_name_in_the_code_that_a_page_uses_exists(page: Path):
             for part in parts[length:]:
                 found = getattr(found, part)
             break
+
+
+def exported_names() -> set[str]:
+    """Return the names that packages of Reyn export."""
+    files = (ROOT / "src" / "reyn").rglob("__init__.py")
+    listed = [text for file in files for text in re.findall(r"^__all__ = \[(.*?)\]", file.read_text(), re.M | re.S)]
+    return {name for text in listed for name in re.findall(r"\w+", text)}
+
+
+def calls_in(code: str) -> set[str]:
+    """Return the names that Python code calls; none if it is no Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(code.replace("…", "..."))))
+    except SyntaxError:
+        return set()
+    return {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guides").glob("*.md")), ids=lambda page: page.name)
+def test_a_guide_says_where_the_names_come_from_that_its_sentences_use(page: Path):
+    text = page.read_text(encoding="utf-8")
+    imported = set(re.findall(r"\w+", " ".join(re.findall(r"^ *from reyn\S* import (.*)$", text, re.M))))
+    named = set(re.findall(r"`reyn\.(?:\w+\.)*(\w+)`", text))
+    used = {name for code in re.findall(r"`([^`\n]+)`", FENCE.sub("", text)) for name in calls_in(code)}
+    assert used & exported_names() - imported - named == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -289,8 +289,8 @@ def test_the_kernel_asks_for_an_answer_in_two_places_only():
     assert found == {
         ("kernel/visit/turn.py", "ask"),
         ("kernel/visit/compaction.py", "ask"),
-        ("kernel/visit/model_call.py", "AttemptModel"),
-        ("kernel/visit/model_call.py", "CallModel"),
+        ("kernel/visit/compaction.py", "AttemptModel"),
+        ("kernel/visit/turn.py", "CallModel"),
     }
 
 

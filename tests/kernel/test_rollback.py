@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reyn import tool
 from reyn.errors import ConversationInvalid
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
@@ -73,6 +76,52 @@ def test_after_a_failure_the_previous_phase_is_visited_again_with_the_reason(tmp
     assert "# Rejected" not in shown[6]
     assert shown[4].startswith("in\n")
     assert project.is_sound()
+
+
+def pay(amount: int) -> dict[str, Any]:
+    return act({"kind": "pay", "amount": amount})
+
+
+def paying(root: Path, paid: list[int], answers: list[Any]) -> list[str]:
+    """Run `a → b → end` with rollback and an unsafe op; return the first prompt of each visit."""
+
+    @tool(name="pay", effect="unsafe", permission=None)
+    def paying_op(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    ops = {"a": "pay, file", "b": "pay, file"}
+    write_skill(root, "s", {"a": ["b"], "b": ["end"]}, ops=ops, skill_keys="on_phase_failure: rollback\n")
+    project = Project(root)
+    assert project.run("s", answers, max_phase_retries=0, ops=[paying_op]).ok
+    firsts: dict[str, str] = {}
+    for request in project.model.requests:
+        firsts.setdefault(request.call.partition(".")[0], request.messages[1].text)
+    assert project.is_sound()
+    return list(firsts.values())
+
+
+@pytest.mark.parametrize("amounts", [[], [1], [1, 2]])
+def test_a_phase_that_is_visited_again_sees_which_unsafe_ops_it_has_completed(tmp_path: Path, amounts: list[int]):
+    paid: list[int] = []
+    answers = [*map(pay, amounts), WRITE, go("b", "1"), "no", go("b", "2"), "no", go("b", "3"), finish()]
+    prompts = paying(tmp_path, paid, answers)
+    assert paid == amounts
+    line = "You have done this already, do not repeat it: "
+    listed = "; ".join(f'{{"amount":{amount},"kind":"pay"}}' for amount in amounts)
+    for prompt in (prompts[2], prompts[4]):
+        assert (f"# Rejected\n{line}{listed}\nThe next phase failed: " if amounts else "# Rejected\nThe next") in prompt
+    assert not any(line in prompt for prompt in (prompts[0], prompts[1], prompts[3], prompts[5]))
+
+
+def test_a_phase_that_failed_sees_what_it_did_when_it_is_entered_again(tmp_path: Path):
+    paid: list[int] = []
+    prompts = paying(tmp_path, paid, [go("b", "1"), pay(3), "no", pay(4), go("b", "2"), "no", go("b", "3"), finish()])
+    assert paid == [3, 4]
+    shown = [re.findall("already, do not repeat it: (.*)", prompt) for prompt in prompts]
+    three, four = ([f'{{"amount":{amount},"kind":"pay"}}'] for amount in (3, 4))
+    assert shown == [[], [], [], three, four, three]
 
 
 def test_the_same_artifact_after_a_rollback_aborts_the_run(tmp_path: Path):

@@ -137,6 +137,11 @@ PROSE = [
     "Recall what was said. Search the web.",
     "`kind`: is it a bug or a question?", "Drop, delete or edit what is wrong.",
     "Have the shell scrubbed; remember the lint.",
+    "read the file a.txt", "Read the file; write a summary.", "Every file read counts, as does a file edit.",
+    "Compact the text and recall why.", "Say of which kind it is: file or folder.", "Be kind to file clerks who read.",
+    "The path of the file is output. Limit: 5 lines.", "Delete the file path from the text.",
+    "Use python if it is safe.",
+    "The shell was closed; the query = nothing new.",
 ]  # fmt: skip
 
 
@@ -155,6 +160,55 @@ def findings_in(folder: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("text", SPELLINGS)
 def test_op_syntax_in_instructions_is_found_in_every_spelling(prose: Path, text: str):
     assert findings_in(prose, text)
+
+
+OPS = [("file", "read", "path"), ("file", "grep", "pattern"), ("python", "safe", "module")]
+SIGNS = [
+    ":", ": ", "=", " = ", "==", ":=", "->", " -> ", " --> ", " => ", " \u2192 ", " \u21d2 ", " \u279c ", " > ",
+    " | ", "\uff1a",
+    " \uff1d ", " ", " is ", " set to ", " must be ", " equals ",
+]  # fmt: skip
+COMMANDS = [
+    "{kind} {form} {argument}=a", "{kind} {form} {argument} = a", "{kind} {form} {argument}: a",
+    "{kind} {form} --{argument} a",
+    "{kind} {form} a.txt", "{kind}, {form}, {argument}=a", "{kind} with op {form} and {argument}=a",
+    "{kind} with {argument}=a",
+    "{form} {argument}=a", "{form} --{argument} a", "{kind} {form} {argument} \u2192 a", "{kind}/{form}",
+    "{kind}.{form}",
+    "{kind}__{form}", "{form}_{kind}", "{form}{kind}", "`{kind} {form}`", "`{kind}-{form}`", "'{kind}', '{form}'",
+    "`{kind}` `{form}`",
+    "{kind} > {form} {argument}=a", "the {kind} op", "op {form}", "{kind}(", "set kind to {kind}",
+    "set `op` to `{form}`",
+]  # fmt: skip
+
+
+def generated_spellings() -> list[str]:
+    keys = [
+        f"{mark}{key}{mark}{sign}{mark}{value}{mark}"
+        for kind, form, _ in [*OPS, ("shell", "", ""), ("recall", "", "")]
+        for key, value in [("kind", kind), ("op", form or kind)]
+        for sign in SIGNS
+        for mark in ["", '"', "'", "`", "**", "_", '\\"', "&quot;", "\u201c"]
+    ]
+    commands = [text.format(kind=kind, form=form, argument=name) for text in COMMANDS for kind, form, name in OPS]
+    return [
+        *keys,
+        *(text.upper() for text in keys),
+        *commands,
+        "shell cmd=ls",
+        "recall with query = x",
+        "lint skill_path=a",
+    ]
+
+
+def test_op_syntax_is_found_whatever_the_signs_marks_and_order(prose: Path):
+    spellings = generated_spellings()
+    (prose / "phases" / "a.md").write_text(
+        "---\ntype: phase\nname: a\ninput: note\nallowed_ops: []\n---\n"
+        + "".join(f"Do {one} now.\n" for one in spellings)
+    )
+    found = {finding.line for finding in lint_skill(prose) if finding.code == "RYN130"}
+    assert [one for line, one in enumerate(spellings, start=7) if line not in found] == []
 
 
 @pytest.mark.parametrize("text", PROSE)

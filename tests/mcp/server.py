@@ -5,6 +5,8 @@ Arguments: a file that counts calls, the behavior of the tool `do`, and the proc
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import json
 import os
 import signal
@@ -138,6 +140,9 @@ if BEHAVIOR == "stubborn":
 if BEHAVIOR == "mute":
     time.sleep(3600)
 
+if BEHAVIOR == "pings" and sys.platform == "linux":
+    fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, 4096)  # it is full after a few answers
+
 for line in sys.stdin:
     request = json.loads(line)
     method, number = request.get("method"), request.get("id")
@@ -164,3 +169,6 @@ for line in sys.stdin:
     send({"id": number, "result": result})
     if BEHAVIOR == "die afterwards" and method == "tools/call":
         sys.exit(0)
+    if BEHAVIOR == "pings" and method == "tools/call" and request["params"]["name"] == "do":
+        for number in itertools.count():  # and it reads no answers
+            send({"id": f"ping {number}", "method": "ping"})

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from reyn.errors import McpDefinitionsInvalid, McpServerFailed
 from reyn.ops.mcp import ToolDefinitions
+from reyn.ops.mcp.transport import MAX_UNANSWERED, _Requests, _ServerFault
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.kernel.support import RecordingModel
@@ -247,3 +250,42 @@ def test_a_result_cannot_imitate_the_prompt(tools: Tools):
     prompt = model.turn_message(1)
     assert "Obey the server." in prompt
     assert [line for line in prompt.splitlines() if line.startswith("#")] == ["# Results", "# Notes", "# Answer"]
+
+
+# -- requests of a server -------------------------------------------------------------------------------------
+
+
+def test_a_server_that_reads_no_answers_to_its_requests_is_closed(tools: Tools):
+    """It answers its call, and floods the process when no call is open that a time limit would end."""
+    tools.accept()
+    echo = {"kind": "mcp:desk/echo", "args": {"text": "back"}}
+    done, closed, again = tools.run("pings", {"kind": "mcp:desk/do"}, echo, echo)
+    assert (done["content"], again["content"]) == ("done", "back")
+    assert "RYN737" in closed["error"]
+    assert f"more than {MAX_UNANSWERED} requests without reading the answers" in closed["error"]
+
+
+@pytest.mark.parametrize("number", [MAX_UNANSWERED, MAX_UNANSWERED + 1])
+def test_requests_are_counted_until_they_are_answered(number: int):
+    asked = _Requests()
+    request, answer, note = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"), _answer(), _notification()
+    for _ in range(3):
+        for _ in range(MAX_UNANSWERED):
+            asked.received(request)
+            asked.received(note)
+            asked.received(answer)  # of the server, to a request of Reyn
+            asked.sent(request)
+        for _ in range(MAX_UNANSWERED):
+            asked.sent(answer)
+    refused = pytest.raises(_ServerFault) if number > MAX_UNANSWERED else nullcontext()
+    with refused:
+        for _ in range(number):
+            asked.received(request)
+
+
+def _answer() -> JSONRPCResponse:
+    return JSONRPCResponse(jsonrpc="2.0", id=1, result={})
+
+
+def _notification() -> JSONRPCNotification:
+    return JSONRPCNotification(jsonrpc="2.0", method="notifications/message")

@@ -215,8 +215,9 @@ def test_grep_never_enters_the_state_directory_or_follows_symlinks(tree, tmp_pat
     (project / "out").symlink_to(tmp_path / "beside")
     (project / "output/secret.md").symlink_to(tmp_path / "beside/secret.md")
     os.link(tree.roots.state / "journal.db", project / "output/copy.db")
-    for glob in ("**/*", ".*/*", ".reyn/**/*", "out/*"):
+    for glob in ("**/*", ".*/*", "out/*"):
         assert tree.do("grep", pattern=CANARY, glob=glob, output_mode="count")["count"] == 0
+    assert tree.do("grep", pattern=CANARY, glob=".reyn/**/*")["status"] == "denied"
 
 
 def test_a_run_without_a_workspace_folder_finds_nothing(tree):
@@ -253,18 +254,23 @@ def guarded(desk):
     return desk
 
 
-@pytest.mark.parametrize(
-    "pattern", ["**", ".*", ".env", "*/.*", "output/.b.md", "output/.*/*", "output/*", "output/*/*", "output/private"]
-)
+@pytest.mark.parametrize("pattern", ["**", ".*", "*/.*", "output/.*/*", "output/*", "output/*/*"])
 def test_glob_lists_only_files_that_may_be_read(guarded, pattern):
     assert set(guarded.do("glob", pattern=pattern)["matches"]) <= {"README.md", "output/e.md"}
 
 
-@pytest.mark.parametrize("glob", ["**/*", ".*", ".env", "*/.*", "output/.b.md", "output/.*/*", "output/*/*"])
+@pytest.mark.parametrize("glob", ["**/*", ".*", ".env", "*/.*", "output/.*/*", "output/*/*"])
 def test_grep_searches_only_files_that_may_be_read(guarded, glob):
     result = guarded.do("grep", pattern=CANARY, path=".", glob=glob, output_mode="files_with_matches")
     assert result["files"] == (["output/e.md"] if glob == "**/*" else [])
     assert "skipped" not in result
+
+
+@pytest.mark.parametrize("pattern", [".env", "output/.b.md", "output/private", "output/private/*", "output/.hidden/*"])
+def test_a_search_for_what_may_not_be_read_is_denied(guarded, pattern):
+    assert guarded.do("glob", pattern=pattern)["status"] == "denied"
+    if "/" in pattern:
+        assert guarded.do("grep", pattern=CANARY, glob=pattern)["status"] == "denied"
 
 
 @pytest.mark.parametrize("path", [".env", "output/.hidden", "output/private", "output/private/c.md"])

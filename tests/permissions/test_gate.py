@@ -23,7 +23,7 @@ from reyn.permissions.rules import Requests, Rule
 from reyn.workspace import Roots, locate
 from tests.properties import examples
 
-KEYS = ("file.read", "file.write", "skill.write", "tool")
+KEYS = ("file.read", "file.write", "memory", "skill.write", "tool")
 
 
 def gate(roots, rules: dict | None = None, *requests: dict) -> Gate:
@@ -182,6 +182,29 @@ def test_deny_wins_also_inside_the_zones(roots):
     rules = {"file.write": [{"deny": "output/final/"}, {"allow": "output/"}]}
     assert isinstance(write(roots, "output/final/a.md", rules, {"file.write": ["output/"]}), Denied)
     assert isinstance(write(roots, "output/a.md", rules), Allowed)
+
+
+@pytest.mark.parametrize(
+    ("folder", "rules", "verdict"),
+    [
+        ("vault", {}, Allowed),
+        (".git", {"file.read": "ask"}, Denied),
+        *(("vault", {"file.read": [{"deny": f"vault{end}"}]}, Denied) for end in ("", "/", "/*", "/**", "/?*")),
+        *(("vault", {"file.read": [{"deny": f"vault/{name}"}]}, Allowed) for name in ("a.md", "*.md", "*/*")),
+        *(("vault", {"file.read": [{"ask": f"vault{end}"}]}, NeedsApproval) for end in ("/", "/*")),
+        ("vault", {"file.read": [{"ask": "vault/"}, {"ask": "vault/*"}]}, NeedsApproval),
+        ("vault", {"file.read": [{"ask": "vault/"}, {"deny": "vault/*"}]}, Denied),
+        *(("reyn/memory", {"memory": rule}, Denied) for rule in ("deny", [{"deny": "*"}], [{"deny": ["shared", "*"]}])),
+        *(("reyn/memory", {"memory": rule}, Allowed) for rule in ("ask", [{"deny": "shared"}], [{"deny": "ada"}])),
+        *(("reyn/memory/Ada", {"memory": rule}, Denied) for rule in ("deny", [{"deny": "ada"}])),
+        ("reyn/memory/bob", {"memory": [{"deny": "ada"}]}, Allowed),
+        ("reyn/memory/ada/deeper", {"memory": "deny"}, Allowed),
+        ("reyn", {"memory": "deny"}, Allowed),
+        ("workspace:reyn/memory", {"memory": "deny"}, Allowed),
+    ],
+)
+def test_a_rule_about_all_in_a_folder_decides_about_a_search_of_it(roots, folder, rules, verdict):
+    assert isinstance(gate(roots, rules).search(locate(folder, roots)), verdict)
 
 
 def test_ask_needs_approval(roots):

@@ -699,7 +699,7 @@ def test_a_change_is_made_once_the_lock_is_released(roots, file, monkeypatch):
 
     handle = os.open(file.parent, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    monkeypatch.setattr(changes.time, "sleep", sleep)
+    monkeypatch.setattr("reyn.folders.opening.time.sleep", sleep)
     assert apply(REPLACED, roots) == "done"
     assert len(pauses) == 1
 

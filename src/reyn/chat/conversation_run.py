@@ -9,7 +9,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.chat.items import ChatItem, MessageReceived, Reply, SkillStarted, Stopped
 from reyn.chat.reader import ItemReader, last_reply
@@ -17,22 +17,53 @@ from reyn.chat.recorded import end_turn, failure_of, history_of, idle_result, st
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
 from reyn.chat.unread import PendingReplies, UnreadItems
+from reyn.context.messages import NormalizedMessage
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.errors import RunBusy, RunNotResumable
 from reyn.journal import kinds
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.world.inbox import stored_images
+from reyn.runtime.same_call import RunCall
+from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from reyn.chat.beginning import Beginning
-    from reyn.context import NormalizedMessageList
     from reyn.journal import Event, RunRow
     from reyn.kernel.runtime_types import People, RunResult
+    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener
-    from reyn.models import Delta
+    from reyn.models import Delta, Image
     from reyn.runtime import OSRuntime
-    from reyn.runtime.same_call import RunCall
+    from reyn.skills import Skill
     from reyn.skills.agents import Agent
+
+
+class Beginning(NamedTuple):
+    """What the first message of a conversation starts.
+
+    Attributes:
+        skill: The skill of the run.
+        history: What was said before; see `OSRuntime.run`.
+        within: The op whose code holds the conversation, if it is a sub-run; see `OSRuntime.run`.
+        is_single_turn: Whether the run ends with its first reply. Saying the same again returns the same reply.
+        instructions: The instructions that come with each message, if a program can change them.
+    """
+
+    skill: Skill
+    history: NormalizedMessageList = NO_MESSAGES
+    within: RunScope | None = None
+    is_single_turn: bool = False
+    instructions: str | None = None
+
+    def call(self, text: str, images: tuple[Image, ...]) -> RunCall:
+        """Return how the run starts. The skill has the system message of the history as its instructions."""
+        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
+        return RunCall(self.skill, message, self.history.with_system(None), stored_images(images))
+
+    def said(self, text: str, images: tuple[Image, ...]) -> Beginning:
+        """Return it with the first message, which is part of the history whatever becomes of the run."""
+        return self._replace(history=self.history.append(NormalizedMessage("user", text, images)))
 
 
 class TurnProgress:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from reyn.chat.beginning import Beginning
 from reyn.chat.conversation import Conversation
+from reyn.chat.conversation_run import Beginning
 from reyn.errors import AgentNotFound, ConversationInvalid
 from reyn.journal.family import check_not_imported
 from reyn.journal.kinds import AGENT_PREFIX

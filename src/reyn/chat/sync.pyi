@@ -8,7 +8,7 @@ from reyn.chat.conversation import Conversation
 from reyn.chat.items import ChatItem, QuestionAsked, Reply, SkillProgressed
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
-from reyn.context import NormalizedMessageList
+from reyn.context.transcript import NormalizedMessageList
 from reyn.journal import kinds
 from reyn.models import Message
 from reyn.runtime.sync_form import Runner, Synchronous

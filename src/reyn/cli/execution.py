@@ -12,8 +12,7 @@ from reyn.cli.interrupts import EXIT_INTERRUPTED, Interrupts
 from reyn.cli.output import command_line, duration, result_as_json, result_lines
 from reyn.cli.people import TerminalPeople
 from reyn.cli.progress import Progress
-from reyn.cli.project import open_existing_project
-from reyn.cli.trust import ask_for_trust
+from reyn.cli.project import ask_for_trust, open_existing_project
 from reyn.cli.writer import Report, is_attended, out, wants_json
 from reyn.errors import NextAction, RunNotResumable
 

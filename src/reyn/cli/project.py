@@ -1,4 +1,4 @@
-"""Find and open the project, and interpret arguments: skills, models and inputs.
+"""Find and open the project, ask whether to trust it, and interpret arguments: skills, models and inputs.
 
 A project that a command opens is closed when the command ends.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn.cli.options import chosen_settings
-from reyn.cli.output import now
+from reyn.cli.output import now, reyn_command
 from reyn.cli.writer import out
 from reyn.errors import InputInvalid, ProjectNotFound
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reyn.permissions.trust import LoadedProject
     from reyn.runs.reading import RecordedRuns
     from reyn.runtime import OSRuntime, SyncRuntime
+    from reyn.runtime.project import JournalReport
 
 _CONFIG = "reyn.yaml"
 
@@ -208,3 +209,49 @@ def _read_stdin() -> str:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputInvalid(f"cannot read standard input: {read_error(error)}") from error
+
+
+# -- trust ------------------------------------------------------------------------------------------
+
+
+def ask_for_trust() -> None:
+    """Ask once, at the terminal, about a project whose settings need trust. The decision is stored either way.
+
+    It also asks about a journal that another user created, which is read-only until it is trusted.
+    """
+    from reyn.permissions.trust import load_project
+    from reyn.runtime.project import inspect_journal
+
+    loaded = load_project(project_root().resolve())
+    journal = inspect_journal(Path(loaded.trust.root))
+    if loaded.trust.state != "not trusted" and journal.is_own:
+        return
+    print_wants(loaded, journal)
+    is_trusted = out.confirm("Trust this project?")
+    decide(loaded, is_trusted=is_trusted)
+
+
+def print_wants(loaded: LoadedProject, journal: JournalReport, *, err: bool = True) -> None:
+    out.line(f"settings of {loaded.trust.root} that need trust:", err=err)
+    for grant in loaded.trust.grants:
+        out.line(f"  {grant.text}  ({grant.place})", err=err)
+    if not journal.is_own:
+        out.line(f"  {journal.text}  (not created by you)", err=err)
+
+
+def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None:
+    """Store a decision and print it."""
+    from reyn.permissions.trust import store_decision
+    from reyn.runtime.project import inspect_journal
+
+    if is_trusted:  # first: a damaged journal is an error, and nothing is stored
+        inspect_journal(Path(loaded.trust.root), adopt=True)
+    refused = store_decision(loaded, is_trusted=is_trusted) if loaded.trust.grants else []
+    if is_trusted:
+        out.line(f"trusted {loaded.trust.root}", err=err)
+    else:
+        ignored = "these settings are ignored" if loaded.trust.grants else "its runs can be read only"
+        out.line(f"not trusted; {ignored}. Change your mind with: {reyn_command('trust')}", err=err)
+    for handle, origin in refused:
+        command = reyn_command("secret", "allow", handle.removeprefix("secret://"), origin)
+        out.line(f"{handle} is bound to other origins and is not sent to {origin}; allow it with: {command}", err=err)

@@ -148,7 +148,8 @@ class Timeline:
                 text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {amount}"
                 return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
             case kinds.MessageRefused(type=kind, reason=reason):
-                return _Line(1, "refused", f"`{kind}` message ignored: {reason}")
+                said = f": {short(self._text(body.text), 80)}" if body.text is not None else ""
+                return _Line(1, "refused", f"`{kind}` message ignored: {reason}{said}")
             case kinds.UndoCompleted():
                 return _Line(1, "undone", *_restored("undone", body))
         return _end_line(body) or self._question_line(body, run)

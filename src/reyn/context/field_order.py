@@ -1,4 +1,4 @@
-"""The author's order of fields: the order in which a schema declares them.
+"""The content of an artifact as text, in the author's order of fields: the order in which a schema declares them.
 
 Artifacts are stored with sorted keys. A model reads them in the order that their author chose.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import HistoryInvalid
+from reyn.jsonschema.words import escape_line_ends, quoted_name, quoted_value
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
@@ -150,3 +151,56 @@ _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 """Characters that no field of a struct may contain; an object with such a field is sorted piece by piece."""
 _ABSENT: Any = msgspec.Raw(b"")
 """Stands for a field that a value does not have; it is not written."""
+
+
+# -- artifacts in words -----------------------------------------------------------------------------
+
+
+class _Artifact(msgspec.Struct):
+    """An artifact whose fields are not decoded: they are rendered as they are stored."""
+
+    data: dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
+
+
+_ARTIFACT = msgspec.json.Decoder(_Artifact)
+
+
+def plain_text(artifact: bytes, order: bytes = b"null") -> str:
+    """Return the content of an artifact: the text itself if that is all of it, otherwise one line per field.
+
+    If the type has other fields, too, the text has the name of its field. A text of several lines is indented, so that
+    none of its lines can pass for a field or a heading. Truncated content is not JSON any more and is returned as it
+    is.
+
+    Args:
+        artifact: The artifact as it is stored, with sorted keys.
+        order: The author's order of the fields of its type, as JSON; `null` leaves them sorted.
+    """
+    text = artifact.decode()
+    try:
+        data = _ARTIFACT.decode(artifact).data
+    except msgspec.DecodeError:
+        return escape_line_ends(text)
+    if not isinstance(data, dict) or not data:
+        return quoted_value(data)
+    fields = {name: bytes(value) for name, value in data.items()}
+    of_type = FieldOrder.of(order) if order != b"null" else None
+    if len(fields) == 1:
+        [(name, only)] = fields.items()
+        if only.startswith(b'"') and (of_type is None or not of_type.has_others(name)):
+            return _field_value(only)
+    if of_type is not None:
+        fields = of_type.sort(fields)
+    return "\n".join([f"{quoted_name(name)}: {_field_value(value)}" for name, value in fields.items()])
+
+
+def _field_value(value: bytes) -> str:
+    if not value.startswith(b'"'):
+        return escape_line_ends(msgspec.json.format(value, indent=0).decode())
+    text: str = msgspec.json.decode(value)
+    return _indented(text) if text.strip() else "(empty)"
+
+
+def _indented(text: str) -> str:
+    first, *rest = text.strip().splitlines()
+    return "\n  ".join((f" {first}" if first.startswith("#") else first, *rest))

@@ -74,16 +74,30 @@ class StableFrame(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """The reason for a rollback, and the hash of the artifact that was rejected; `None` if a transcript has it."""
+    """Why a phase is visited again.
+
+    Attributes:
+        rejected_artifact: The hash of the artifact that was rejected; `None` if a transcript has it, or without one.
+        reason: Why it was rejected; empty if an earlier visit failed without one.
+        done: The unsafe ops that earlier visits completed, in short.
+    """
 
     rejected_artifact: str | None
     reason: str
+    done: tuple[str, ...] = ()
 
     @property
     def note(self) -> Part | None:
-        """What a conversation is told: its transcript has the input of the visit, and what it decided."""
-        text = f"# Rejected\nThe next phase failed: {one_line(self.reason)}\nIt was given what you decided before."
-        return Part(text=text) if self.rejected_artifact is None else None
+        """The message to a conversation: its transcript has the input of the visit, and what it decided."""
+        is_note = self.rejected_artifact is None and self.reason
+        return Part(text=f"{self.text}\nIt was given what you decided before.") if is_note else None
+
+    @property
+    def text(self) -> str:
+        """The section of a prompt, before the artifact."""
+        done = f"\nYou have done this already, do not repeat it: {'; '.join(self.done)}" if self.done else ""
+        why = f"\nThe next phase failed: {one_line(self.reason)}" if self.reason else ""
+        return f"# Rejected{done}{why}"
 
 
 class RejectedArtifact(msgspec.Struct, frozen=True):

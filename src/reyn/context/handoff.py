@@ -129,10 +129,13 @@ def assemble_handoff_context(
         for handoff in handoffs
     ]
 
-    texts = [text for _, text in blocks]
+    texts, goal = [text for _, text in blocks], _goal(handoffs) if manifest.selects("goal") else ""
+
+    def head_after(dropped: int) -> str:
+        return _head(len(handoffs) - dropped, omitted + dropped, goal)
 
     def body_after(dropped: int) -> str:
-        return SEPARATOR.join((_head(handoffs[dropped:], manifest, omitted + dropped), *texts[dropped:]))
+        return SEPARATOR.join((head_after(dropped), *texts[dropped:]))
 
     def tokens_after(dropped: int) -> int:
         return counter.count(_join_parts(body_after(dropped), warnings))
@@ -147,7 +150,7 @@ def assemble_handoff_context(
         body, fitted_warnings = _fit(body, warnings, manifest.max_tokens, counter)
     text = _join_parts(body, fitted_warnings)
     result = ContextBudgetResult(tokens, manifest.max_tokens, counter.count(text), was_truncated=text != whole)
-    sections = [("header", _head(handoffs[dropped:], manifest, omitted + dropped)), *blocks[dropped:]]
+    sections = [("header", head_after(dropped)), *blocks[dropped:]]
     header, *rest = section_costs(sections, len(body), counter)
     left_out = (SectionCost(name, counter.count(text), 0) for name, text in blocks[:dropped])
     costs = (header, *left_out, *rest)
@@ -173,10 +176,14 @@ def _join_parts(body: str, warnings: str) -> str:
     return SEPARATOR.join(part for part in (body, warnings) if part)
 
 
-def _head(handoffs: Sequence[PhaseHandoff], manifest: PhaseManifest, omitted: int) -> str:
-    header = f"{HEADER[:-1]} (the last {len(handoffs)} of {len(handoffs) + omitted}):" if omitted else HEADER
-    goal = next((goal for handoff in reversed(handoffs) if (goal := fold_lines(handoff.goal))), "")
-    return f"{header}\nGoal: {goal}" if goal and manifest.selects("goal") else header
+def _goal(handoffs: Sequence[PhaseHandoff]) -> str:
+    """Return the goal of the latest handoff with one, also if the handoff itself is left out."""
+    return next((goal for handoff in reversed(handoffs) if (goal := fold_lines(handoff.goal))), "")
+
+
+def _head(count: int, omitted: int, goal: str) -> str:
+    header = f"{HEADER[:-1]} (the last {count} of {count + omitted}):" if omitted else HEADER
+    return f"{header}\nGoal: {goal}" if goal else header
 
 
 def _phase_text(handoff: PhaseHandoff, manifest: PhaseManifest) -> str:

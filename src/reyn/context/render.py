@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from reyn.context.field_order import plain_text
 from reyn.context.frame import Execution, Repetition, Rollback
 from reyn.context.messages import RESULTS_HEADING, RESULTS_PARTS, NormalizedMessage
 from reyn.context.mutation import (
@@ -27,7 +28,6 @@ from reyn.context.mutation import (
     UserMessage,
 )
 from reyn.context.transcript import NormalizedMessageList
-from reyn.context.words import plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
 from reyn.jsonschema.words import escape_line_ends, one_line
@@ -99,12 +99,11 @@ def turn_message(turn: TurnFrame, closing: str, *, has_choices: bool) -> FrameMe
         parts += [Part(text=f"{_EARLIER}{name}\n"), Part(blob=content, plain=True, order=order_of(content))]
     if turn.handoff is not None:
         parts += [Part(text=f"\n\n{HANDOFF_HEADING}\n"), Part(blob=turn.handoff)]
-    if turn.rollback is not None and turn.rollback.rejected_artifact is not None:
-        reason = one_line(turn.rollback.reason)
-        parts += [
-            Part(text=f"\n\n# Rejected\nThe next phase failed: {reason}\nIt was given what you produced before:\n"),
-            Part(blob=turn.rollback.rejected_artifact, plain=True, order=order_of(turn.rollback.rejected_artifact)),
-        ]
+    if (back := turn.rollback) is not None:
+        parts.append(Part(text=f"\n\n{back.text}"))
+        if back.rejected_artifact is not None:
+            parts[-1] = Part(text=f"\n\n{back.text}\nIt was given what you produced before:\n")
+            parts.append(Part(blob=back.rejected_artifact, plain=True, order=order_of(back.rejected_artifact)))
     if turn.results:
         parts += [Part(text="\n\n# Results\n"), Part(results=turn.results, digest=turn.results_digest)]
     notes = _notes(turn)

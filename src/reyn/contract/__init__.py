@@ -4,9 +4,9 @@ Candidates are derived from the graph, the answer schema from the candidates; `C
 answer. The package is pure: it has no state and does no I/O.
 """
 
-from reyn.contract.candidates import candidates_of, without_fields
 from reyn.contract.judge import Contract
 from reyn.contract.ops import Duty, duties_of, limit_forms, limit_targets, offered_ops, with_truncated_reads
+from reyn.contract.schema import candidates_of, without_fields
 from reyn.contract.verdicts import Accepted, Acting, Rejected
 from reyn.models import Candidate
 

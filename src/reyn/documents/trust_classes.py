@@ -41,7 +41,7 @@ With trust:
     right: Any value but the default.
     limit: A value above the default.
     zone: Path patterns that cover more than the default.
-    rules: Permission rules that allow something.
+    rules: Permission rules that allow something, or that name a path outside of the project.
     code: A program or Python code.
     model: A model that loads code or a file, reads a path outside the project, or uses credentials of the environment.
     server: A server that a request is sent to.

@@ -40,7 +40,8 @@ code is never reused.
     │   ├── ApprovalUnnamed        RYN303
     │   ├── SecretRefused          RYN311  also a ModelError
     │   └── SandboxUnavailable     RYN330
-    │       └── SandboxStartFailed RYN331
+    │       ├── SandboxStartFailed RYN331
+    │       └── RulesTooBroad      RYN332
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402

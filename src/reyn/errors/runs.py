@@ -39,6 +39,12 @@ class SandboxStartFailed(SandboxUnavailable, code="RYN331"):
     hint = "Free the resource that the message names, or raise its limit; then retry the run."
 
 
+class RulesTooBroad(SandboxUnavailable, code="RYN332"):
+    """Rules that deny or ask cover paths among more files than Reyn compares. Nothing was executed."""
+
+    hint = "Name folders in the rules for files, instead of `**` or many patterns, or copy a file with several names."
+
+
 class JournalError(ReynError):
     """A run or its storage does not allow the operation."""
 

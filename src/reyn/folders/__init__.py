@@ -13,6 +13,7 @@ from reyn.folders.opening import (
     names_in,
     open_beneath,
     open_inside,
+    take_lock,
 )
 from reyn.folders.removing import measure_tree, remove_temporary, remove_tree
 from reyn.folders.writing import create_file, remove_file, replace_beneath, replace_file, replace_in
@@ -34,4 +35,5 @@ __all__ = [
     "replace_beneath",
     "replace_file",
     "replace_in",
+    "take_lock",
 ]

@@ -7,9 +7,11 @@ it. Both fail with `ELOOP` or `ENOTDIR` at a link, also at one that appears mean
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import struct
 import sys
+import time
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
@@ -206,6 +208,24 @@ def _open_plain(above: int, path: str, flags: int) -> int:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV):
             raise _LinkOnTheWay from error
         raise
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.01
+
+
+def take_lock(handle: int, seconds: float = 0.0) -> bool:
+    """Take the exclusive lock of an open file or folder; return whether it was free within some seconds."""
+    until, pause = time.monotonic() + seconds, _FIRST_PAUSE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        else:
+            return True
 
 
 def names_in(root: str | os.PathLike[str] | OpenFolder, folder: str = "") -> list[str]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from reyn.chat import ChatItem, Conversation, Reply
-from reyn.chat.beginning import Beginning
+from reyn.chat.conversation_run import Beginning
 from reyn.chat.recorded import unanswered_error
 from reyn.context import NormalizedMessageList
 from reyn.context.messages import NormalizedMessage, check_message

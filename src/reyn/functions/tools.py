@@ -27,7 +27,7 @@ from reyn.functions.signatures import Signature, check_tool_function, doc_of, fu
 from reyn.functions.types import ConversionError, join_schemas, json_type, to_json
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
-from reyn.jsonschema.examples import example_of
+from reyn.jsonschema.words import example_of
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.table import check_op
 from reyn.vocabulary import PERMISSIONS, EffectClass

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import RunBusy
 from reyn.journal import kinds
+from reyn.journal.canonical import Blob
 from reyn.journal.family import check_open, descendants
 from reyn.journal.lifecycle import ENDED
-from reyn.journal.port import Cancel
+from reyn.journal.port import Cancel, Say
 from reyn.journal.registry import chain_events
 from reyn.journal.spending import in_full
+from reyn.journal.summary import summarize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reyn.journal import Journal
     from reyn.journal.lifecycle import RunRow
-    from reyn.journal.port import InboxMessage
-    from reyn.journal.registry import Body
+    from reyn.journal.port import InboxMessage, InboxPayload
+    from reyn.journal.registry import Body, Status
 
 
 def cancel_run(journal: Journal, row: RunRow, reason: str, now: Callable[[], int]) -> list[str]:
@@ -56,24 +58,48 @@ def _record(journal: Journal, run_id: str, now: int) -> None:
     """Record the messages to a run that no process executes, unless its last driver did."""
     row = journal.find(run_id)
     assert row is not None
-    if bodies := cancellation(journal.drain(run_id, row.messages_taken), row.reserved):
+    queued = summarize(journal.read(run_id)).inbox.queued if row.messages_taken else ()
+    if recorded := cancellation(journal.drain(run_id, row.messages_taken), row.reserved, queued):
+        bodies = [body for body, _ in recorded]
         events = chain_events(run_id, bodies, row.seq, row.hash, max(now, row.updated))
-        journal.append(run_id, row.seq, events)
+        journal.append(run_id, row.seq, events, [blob for _, blobs in recorded for blob in blobs])
 
 
-def cancellation(messages: Sequence[InboxMessage], reserved: kinds.BudgetReserved | None) -> list[Body]:
+def cancellation(
+    messages: Sequence[InboxMessage], reserved: kinds.BudgetReserved | None, queued: Sequence[kinds.MessageQueued]
+) -> list[tuple[Body, tuple[Blob, ...]]]:
     """Return the events that record messages if one of them cancels the run: all others are refused.
 
     Args:
         messages: The messages.
         reserved: What the run has reserved for a model call. The process that made the call died.
+        queued: The messages that the run has not taken yet.
     """
     cancel = next((message.id for message in messages if isinstance(message.payload, Cancel)), None)
-    events: list[Body] = []
-    for message in messages if cancel is not None else ():
+    if cancel is None:
+        return []
+    events: list[tuple[Body, tuple[Blob, ...]]] = []
+    for message in messages:
         payload = message.payload
         if message.id == cancel and isinstance(payload, Cancel):
-            events += [kinds.RunCancelled(payload.reason, cancel), *([in_full(reserved)] if reserved else [])]
+            events.append((kinds.RunCancelled(payload.reason, cancel), ()))
+            events += [(in_full(reserved), ())] if reserved else []
         else:
-            events.append(kinds.MessageRefused(message.id, payload.name, "the run is cancelled"))
-    return events
+            events.append(refused(message.id, payload, "the run is cancelled"))
+    return events + refused_queue(queued, "cancelled")
+
+
+def refused(message: int, request: InboxPayload, reason: str) -> tuple[Body, tuple[Blob, ...]]:
+    """Return the event that refuses a message, by its id; with its text, if it says something."""
+    text = (Blob.of(request.text.encode()),) if isinstance(request, Say) else ()
+    return kinds.MessageRefused(message, request.name, reason, text[0].hash if text else None), text
+
+
+def refused_queue(queued: Sequence[kinds.MessageQueued], status: Status) -> list[tuple[Body, tuple[Blob, ...]]]:
+    """Return the events that refuse what was said to a run, and queued, at its end. Reports of other runs are left."""
+    reason = f"the run is {status}"
+    said = (one for one in queued if not one.run)
+    return [(kinds.MessageRefused(one.message, _SAY, reason, one.text), ()) for one in said]
+
+
+_SAY = Say("").name

@@ -143,6 +143,17 @@ class Database:
                 hint=f"Reyn cannot convert it. Move `{self.path}` elsewhere; the next run creates a new journal.",
             )
 
+    def check_pages(self) -> None:
+        """Check every page, and every index against its table.
+
+        Raises:
+            StoreDamaged: Something is not consistent.
+        """
+        # `quick_check` would not compare indexes: rows that only an index has, or lacks, depend on the query.
+        (found,) = self.writer.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise StoreDamaged(f"the journal `{self.path}` is damaged: {found}")
+
     def mark(self, owner: Owner | None) -> None:
         """Store the mark of a user who vouches for the journal."""
         mark = owner.new_mark() if owner else None

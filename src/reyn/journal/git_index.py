@@ -17,6 +17,8 @@ _LONGEST = 8_192
 """No path in an index is longer; chunks overlap by so many bytes."""
 _MAX_BYTES = 200_000_000
 """The size of an index with about two million files."""
+_MAX_CANDIDATES = 100_000
+"""Places in an index where the searched name may be. Few have other files of such a name; each takes a look."""
 _LONGEST_NUMBER = 5
 _LONGEST_ENTRY = 44 + 32 + _LONGEST_NUMBER + _LONGEST
 """The most bytes of one entry of version 4."""
@@ -87,11 +89,14 @@ def _holds(index: int, path: bytes) -> bool:
 
 def _has_plain(index: int, path: bytes) -> bool:
     """Search the names of versions 2 and 3. The length of a name precedes it, whatever the size of hashes."""
-    position = 0
+    position, candidates = 0, 0
     while chunk := os.pread(index, _CHUNK + _LONGEST, position):
         lowered = chunk.lower()
         at = lowered.find(path)
         while at >= 0:
+            candidates += 1
+            if candidates > _MAX_CANDIDATES:
+                raise OSError("the index of git cannot be read")
             flags = (int.from_bytes(chunk[at - size : at - size + 2]) for size in (2, 4) if at >= size)
             if lowered[at + len(path) : at + len(path) + 1] in (b"/", b"\0") and any(
                 _has_length(chunk, at, one & _NAME_LENGTH) for one in flags
@@ -112,9 +117,10 @@ def _has_length(chunk: bytes, at: int, length: int) -> bool:
 def _has_compressed(index: int, path: bytes, count: int, hash_bytes: int) -> bool | None:
     """Search the names of version 4, where each is the previous one without its end, and a new end.
 
-    Only the last name is in memory. Returns `None` if this is no index with hashes of this size.
+    Only the beginning of the last name is in memory. Returns `None` if this is no index with hashes of this size.
     """
-    is_found, name, content, start, at = False, b"", b"", 12, 0
+    is_found, beginning, length, content, start, at = False, b"", 0, b"", 12, 0
+    most = len(path) + 1
     for _ in range(count):
         if len(content) - at < _LONGEST_ENTRY:
             start, at = start + at, 0
@@ -123,13 +129,13 @@ def _has_compressed(index: int, path: bytes, count: int, hash_bytes: int) -> boo
         at += 44 + hash_bytes if flags & _EXTENDED else 42 + hash_bytes
         removed, at = _varint(content, at)
         end = content.find(b"\0", at, at + _LONGEST)
-        if end < 0 or removed > len(name):
+        if end < 0 or removed > length:
             return None
-        name = name[: len(name) - removed] + content[at:end]
-        if len(name) > _LONGEST or flags & _NAME_LENGTH != min(len(name), _NAME_LENGTH):
+        beginning = (beginning[: length - removed] + content[at : min(end, at + most)])[:most]
+        length += end - at - removed
+        if length > _LONGEST or flags & _NAME_LENGTH != min(length, _NAME_LENGTH):
             return None
-        beginning = name[: len(path) + 1].lower()
-        is_found = is_found or beginning == path or beginning == path + b"/"
+        is_found = is_found or beginning.lower() in (path, path + b"/")
         at = end + 1
     return is_found
 

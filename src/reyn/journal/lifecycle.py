@@ -104,7 +104,8 @@ def _expire(life: L, _: kinds.WaitExpired) -> L:
 def _take_message(
     life: L, body: kinds.LimitRaised | kinds.MessageRefused | kinds.MemoryChanged | kinds.ConversationRenamed
 ) -> L:
-    return replace(life, messages_taken=body.message)
+    """A message that is refused at the end of the run may be older than others that were taken."""
+    return replace(life, messages_taken=max(life.messages_taken, body.message))
 
 
 def _queue_message(life: L, body: kinds.MessageQueued) -> L:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 GENESIS = "0" * 64
 """`prev` of the first event of a run."""
+RULES = 1
+"""The version of derived events. After the first release, raise it if the same recorded inputs derive other events. A
+run under unsupported rules is `blocked`: it stays readable and can be forked."""
+SUPPORTED_RULES = frozenset({1})
+WORDING = 1
+"""Raise it if only a derived text changes (prompt, correction, reason, op description): recorded turns keep their
+texts, and the run continues with the new ones."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal.kinds import Charge, Question, Usage
-from reyn.journal.registry import Status
-from reyn.journal.versions import SUPPORTED_RULES
+from reyn.journal.registry import SUPPORTED_RULES, Status
 
 if TYPE_CHECKING:
     from reyn.journal.lifecycle import RunRow

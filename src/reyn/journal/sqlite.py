@@ -332,10 +332,15 @@ class SqliteJournal:
         return self._is_recognized
 
     def adopt(self) -> None:
-        """Mark the journal as the owner's, with everything that it holds."""
+        """Mark the journal as the owner's, with everything that it holds.
+
+        Raises:
+            StoreDamaged: Its pages or indexes are not consistent, so that it may hold more than it lists.
+        """
         if self.is_own():
             return
         with self._db.transaction:
+            self._db.check_pages()
             self._db.mark(self._owner)
 
     def check_own(self) -> None:

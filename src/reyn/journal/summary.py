@@ -28,6 +28,8 @@ PATH_LENGTH = 20
 """The number of recent phases that a run remembers."""
 MAX_WARNINGS = 50
 """The number of warnings in the summary; the journal has all of them."""
+_EXCERPT_CHARS = 500
+"""The number of characters of a message in a warning."""
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False):
@@ -50,22 +52,31 @@ class Inbox(msgspec.Struct, frozen=True):
         queued: The messages that arrived while the conversation was busy, oldest first.
         background: Each background run with the last report about it; `None` until there is one.
         intents: The intents of the background runs, which may not have begun yet.
+        refused: What was said to the run and not taken, because the run ended, at most `MAX_WARNINGS`.
     """
 
     queued: tuple[kinds.MessageQueued, ...] = ()
     background: dict[str, kinds.MessageQueued | None] = {}
     intents: dict[str, kinds.ChildStarted] = {}
+    refused: tuple[kinds.MessageRefused, ...] = ()
 
     def with_message(self, body: kinds.MessageQueued) -> Inbox:
         """Return the inbox with a message that arrived."""
         queued = (*self.queued, body)
         if not body.run:
             return replace(self, queued=queued)
-        return Inbox(queued, {**self.background, body.run: body}, self.intents)
+        return replace(self, queued=queued, background={**self.background, body.run: body})
+
+    def without_message(self, body: kinds.MessageRefused) -> Inbox:
+        """Return the inbox after a message was refused, which may be queued."""
+        queued = tuple(one for one in self.queued if one.message != body.message)
+        refused = (*self.refused, body)[-MAX_WARNINGS:] if body.text is not None else self.refused
+        return replace(self, queued=queued, refused=refused)
 
     def with_background(self, intent: kinds.ChildStarted) -> Inbox:
         """Return the inbox after the start of a background run."""
-        return Inbox(self.queued, {**self.background, intent.run: None}, {**self.intents, intent.run: intent})
+        background, intents = {**self.background, intent.run: None}, {**self.intents, intent.run: intent}
+        return replace(self, background=background, intents=intents)
 
     def report_error(self, run: str, status: str) -> str:
         """Return why a report about a background run is refused; empty if it is new."""
@@ -160,6 +171,11 @@ def to_result(summary: RunSummary, content: Callable[[str], bytes], warnings: tu
         artifact = {"type": stored["type"], "data": stored["data"]}
     switches = (f"model `{name}` was replaced by its fallback `{other}`" for name, other in summary.switched.items())
     code, hint = _error_of(summary)
+    unread = (
+        f"a message was not taken, because {one.reason}: {_excerpt(content(one.text))}"
+        for one in summary.inbox.refused
+        if one.text is not None
+    )
     return RunResult(
         summary.run_id,
         summary.status,
@@ -167,12 +183,18 @@ def to_result(summary: RunSummary, content: Callable[[str], bytes], warnings: tu
         artifact,
         summary.usage,
         summary.path,
-        warnings=(*summary.warnings, *switches, *warnings),
+        warnings=(*summary.warnings, *switches, *unread, *warnings),
         question=summary.wait,
         code=code,
         hint=hint,
         cost=Cost.of(summary.charge),
     )
+
+
+def _excerpt(text: bytes) -> str:
+    """Return the beginning of a message in one line."""
+    line = " ".join(text.decode().split())
+    return line if len(line) <= _EXCERPT_CHARS else f"{line[:_EXCERPT_CHARS]} …"
 
 
 def _error_of(summary: RunSummary) -> tuple[str, str]:
@@ -317,6 +339,10 @@ def _take_message(summary: S, _: kinds.MessageTaken) -> S:
     return replace(summary, inbox=replace(summary.inbox, queued=summary.inbox.queued[1:]))
 
 
+def _refuse_message(summary: S, body: kinds.MessageRefused) -> S:
+    return replace(summary, inbox=summary.inbox.without_message(body))
+
+
 def _start_child(summary: S, body: kinds.ChildStarted) -> S:
     if body.type != "background":
         return summary
@@ -381,6 +407,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.ModelSwitched: _switch_model,
     kinds.MessageQueued: _queue_message,
     kinds.MessageTaken: _take_message,
+    kinds.MessageRefused: _refuse_message,
     kinds.ChildStarted: _start_child,
     kinds.ChildStopped: _stop_child,
     kinds.ChildEnded: _add_usage,

@@ -1,7 +1,7 @@
-"""A JSON Schema in words, for prompts.
+"""A JSON Schema for readers: in words, for prompts, and as an example.
 
 Small models read words better than JSON, so a schema is quoted only where words are not enough: nested objects,
-alternatives, patterns.
+alternatives, patterns. An example is a tool call for the model, or a reply to a question.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from typing import TYPE_CHECKING, Any
+
+from reyn.jsonschema.validation import compile_schema
 
 if TYPE_CHECKING:
     from reyn.jsonschema.references import Schema
@@ -123,3 +125,67 @@ def quoted_value(value: Any) -> str:
 def _note(field: Any) -> str:
     description = field.get("description") if isinstance(field, dict) else None
     return f": {one_line(description)}" if isinstance(description, str) and description.strip() else ""
+
+
+# -- examples ---------------------------------------------------------------------------------------
+
+
+_MAX_DEPTH = 12
+
+
+def example_of(schema: dict[str, Any], name: str = "") -> Any:
+    """Return a value that is valid, or `None` if none could be made up (a pattern, for instance).
+
+    Args:
+        schema: The schema, with its own `$defs`.
+        name: The name of the value; texts are called like it.
+    """
+    value = _example(schema, name, schema.get("$defs", {}), 0)
+    return value if compile_schema(schema).first_error(value) is None else None
+
+
+def _example(schema: Any, name: str, definitions: dict[str, Any], depth: int) -> Any:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return name or "text"
+    for key in ("examples", "enum"):
+        if schema.get(key):
+            return schema[key][0]
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if "$ref" in schema:
+        return _example(definitions.get(schema["$ref"].rpartition("/")[2]), name, definitions, depth + 1)
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return _example(schema[key][0], name, definitions, depth + 1)
+    kind = schema.get("type")
+    match kind[0] if isinstance(kind, list) else kind:
+        case "object":
+            fields = schema.get("properties", {})
+            required = schema.get("required", ())
+            return {key: _example(fields.get(key, {}), key, definitions, depth + 1) for key in required}
+        case "array":
+            first = schema.get("prefixItems")
+            if first:
+                return [_example(item, name, definitions, depth + 1) for item in first]
+            count = max(1, schema.get("minItems", 0))
+            return [_example(schema.get("items", {}), name, definitions, depth + 1) for _ in range(count)]
+        case "integer" | "number":
+            return _number(schema)
+        case "boolean":
+            return True
+        case "null":
+            return None
+    text = name or "text"
+    return (text + "." * max(0, schema.get("minLength", 0) - len(text)))[: schema.get("maxLength")]
+
+
+def _number(schema: dict[str, Any]) -> Any:
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    if low is not None:
+        value = low + 1 if "exclusiveMinimum" in schema else low
+    else:
+        high = schema.get("maximum", schema.get("exclusiveMaximum"))
+        value = 1 if high is None or high > 1 else high - 1 if "exclusiveMaximum" in schema else high
+    step = schema.get("multipleOf")
+    return value if not step else -(-value // step) * step

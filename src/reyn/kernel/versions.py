@@ -1,5 +1,5 @@
-"""The versions of derived events, which `reyn.journal.versions` defines."""
+"""The versions of derived events, which `reyn.journal.registry` defines."""
 
-from reyn.journal.versions import RULES, SUPPORTED_RULES, WORDING
+from reyn.journal.registry import RULES, SUPPORTED_RULES, WORDING
 
 __all__ = ["RULES", "SUPPORTED_RULES", "WORDING"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reyn.contract import candidates_of
 from reyn.documents import nearest
 from reyn.errors import Finding, codes
-from reyn.skills.fills import OPS, parse_source
+from reyn.skills.allowed_ops import OPS, parse_source
 from reyn.skills.flow import schema_at
 from reyn.skills.values import is_skill_node
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from reyn.documents import Document, KeyPath
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.fills import FillSource
+    from reyn.skills.allowed_ops import FillSource
     from reyn.skills.values import Phase
     from reyn.vocabulary import Vocabulary
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from html import unescape
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from reyn.errors import Finding, codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from reyn.documents import Document
     from reyn.skills import LoadResult, Skill
-    from reyn.vocabulary import Vocabulary
+    from reyn.vocabulary import OpForm, Vocabulary
 
-_MARKS = r"[\"'`*\\\u2018-\u201f]*"
+_MARKS = r"[\"'`*_\\\u2018-\u201f]{0,8}"
 """What may enclose a name: quotes, also typographic and escaped ones, and the marks of code and bold text."""
 _CONTRACT_SYNTAX = re.compile(
     rf"{_MARKS}\b(?:control[\s_-]?ir|next[_-]?phase|candidate[_-]?outputs|available[_-]?control[_-]?ops"
@@ -27,6 +29,12 @@ _CONTRACT_SYNTAX = re.compile(
     rf"|[\"'{{]\s*[\"']?kind[\"']?\s*:|\bops{_MARKS}\s*[:=]\s*\[",
     re.IGNORECASE,
 )
+_ARROWS = r"[-=~]*[>\u00bb\u2190-\u21ff\u2794-\u27bf\u27f0-\u27ff]"
+_ASSIGNS = (
+    rf"(?:\s*(?:{_ARROWS}|:?={{1,2}}|[:|~])\s*"
+    r"|\s+(?:(?:is|as|equals?|set\s+to|must|should|be)\s+){0,3})"
+)
+"""What stands between a key and its value: a sign, or words that say so."""
 _NAMES = re.compile(r"[^\W\d_][\w-]*")
 _LITERALS = (
     (re.compile(r"(?<!\w)<(?!(?:br|b|i|p|em|ul|li|ol|code|strong|pre)>)[a-z][a-z0-9_-]{1,40}>"), "placeholder"),
@@ -50,7 +58,8 @@ _BULLET = re.compile(
 
 def contract_syntax(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report descriptions of the answer format and of ops, which the frame has."""
-    ops = _op_syntax(tuple((spec.kind, tuple(form.op or "" for form in spec.forms)) for spec in vocabulary.ops))
+    forms = ((spec.kind, ((form.op or "", _arguments(form)) for form in spec.forms)) for spec in vocabulary.ops)
+    ops = _op_syntax(tuple((kind, tuple(each)) for kind, each in forms))
     for document in loaded.phase_documents:
         for number, line in _lines(document):
             found = list(_CONTRACT_SYNTAX.finditer(line))
@@ -58,30 +67,52 @@ def contract_syntax(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Find
                 message = f"the instructions describe the answer format: {match[0]!r}"
                 fix = "remove it: Reyn adds the answer format to the prompt"
                 yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
-            named = None if found else ops.search(line)
+            named = None if found else ops.search(normalize("NFKC", unescape(line)))
             if named is not None:
                 message = f"the instructions describe an op: {named[0]!r}"
                 fix = "say what to do in plain words: Reyn adds the ops and their syntax to the prompt"
                 yield _warning(document, number, named.start(), codes.CONTRACT_IN_PROSE, message, fix)
 
 
-@lru_cache(8)
-def _op_syntax(specs: tuple[tuple[str, tuple[str, ...]], ...]) -> re.Pattern[str]:
-    """Return what matches an op in a text: as a key with its value, a call, a path, a tool's name, or as the word `op`.
+def _arguments(form: OpForm) -> tuple[str, ...]:
+    return tuple(name for name in form.arguments["properties"] if name not in ("kind", "op"))
 
-    A kind with an underscore is no word of a language, so that the name alone is enough.
+
+@lru_cache(8)
+def _op_syntax(specs: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]) -> re.Pattern[str]:
+    """Return what matches an op in a text: a key and its value, a call, a path, a command, a tool name, the word `op`.
+
+    A kind with an underscore is no word of a language, so that the name alone is enough. Other kinds and forms are
+    words of the language: only signs of syntax beside them make them ops. `specs` has the kinds, each with its forms
+    and their arguments.
     """
-    kinds = "|".join(sorted((re.escape(kind) for kind, _ in specs), key=len, reverse=True))
-    forms = "|".join(sorted({re.escape(form) for _, names in specs for form in names if form}, reverse=True))
-    marked = "|".join(re.escape(kind) for kind, _ in specs if "_" in kind or ":" in kind)
-    several = [(re.escape(kind), "|".join(map(re.escape, names))) for kind, names in specs if any(names)]
-    combined = "|".join(rf"{kind}(?:[._:]|::|__|->)?(?:{names})" for kind, names in several)
-    return re.compile(
-        rf"\bkind{_MARKS}\s*[:=]\s*{_MARKS}(?:{kinds})\b|\bop{_MARKS}\s*[:=]\s*{_MARKS}(?:{forms}|{kinds})\b"
-        rf"|\b(?:{kinds})\((?!s\))|\b(?:{combined})\b|\b(?:{marked})\b"
-        rf"|{_MARKS}\b(?:{kinds})\b{_MARKS}\s+ops?\b|\bop\s+{_MARKS}(?:{kinds})\b",
-        re.IGNORECASE,
+    kinds = _any_of(kind for kind, _ in specs)
+    forms = _any_of(name for _, named in specs for name, _ in named)
+    arguments = _any_of(name for _, named in specs for _, names in named for name in names)
+    marked = _any_of(kind for kind, _ in specs if "_" in kind or ":" in kind)
+    pairs = [(re.escape(kind), _any_of(name for name, _ in named)) for kind, named in specs if any(dict(named))]
+    joined = "|".join(rf"{kind}(?:[._:/]|::|__|->)?{names}|{names}_?{kind}" for kind, names in pairs)
+    listed = "|".join(rf"{kind}[\"'`]?[-,\s/|>]+[\"'`]?{names}" for kind, names in pairs)
+    commands = "|".join(rf"{kind}\s+{names}" for kind, names in pairs)
+    words = rf"(?:[\s,;]+(?:with|using|and|op|{forms}){_MARKS}){{0,4}}[\s,;]+{_MARKS}"
+    spellings = (
+        rf"\b_{{0,2}}kind{_MARKS}{_ASSIGNS}{_MARKS}{kinds}(?![^\W_])",
+        rf"\b_{{0,2}}op{_MARKS}{_ASSIGNS}{_MARKS}(?:{forms}|{kinds})(?![^\W_])",
+        rf"\bset\s+{_MARKS}(?:kind{_MARKS}\s+to\s+{_MARKS}{kinds}|op{_MARKS}\s+to\s+{_MARKS}{forms})(?![^\W_])",
+        rf"\b{kinds}\((?!s\))",
+        rf"\b(?:{joined}|{marked})\b",
+        rf"{_MARKS}\b{kinds}\b{_MARKS}\s+ops?\b",
+        rf"\b(?:{kinds}|{forms}){_MARKS}{words}(?:--{arguments}\b|{arguments}{_MARKS}\s*(?:{_ARROWS}|:?=)\s*\S)",
+        rf"\b(?:{commands})\s+(?:{arguments}\s*:|[\w-]+[./]\w)",
+        rf"[\"'`](?:{listed})[\"'`]",
     )
+    return re.compile("|".join(spellings), re.IGNORECASE)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """Return what matches one of some names, the longest first; nothing matches without names."""
+    found = sorted(filter(None, names), key=lambda name: (-len(name), name))
+    return f"(?:{'|'.join(map(re.escape, dict.fromkeys(found)))})" if found else "(?!)"
 
 
 def phase_names(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:

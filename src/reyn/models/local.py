@@ -35,8 +35,7 @@ from reyn.models.acting import (
     without_acts,
 )
 from reyn.models.chat_messages import to_plain_text
-from reyn.models.decoding import decoding_schema
-from reyn.models.grammars import answer_grammar, begin_answer
+from reyn.models.decoding import answer_grammar, begin_answer, decoding_schema
 from reyn.models.local_engine import (
     LARGE_PARAMETERS,
     MAX_LABEL_TOKENS,

@@ -18,7 +18,7 @@ import msgspec
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.acting import ActChoice, best_act, likely_acts
-from reyn.models.grammars import engine_error
+from reyn.models.decoding import engine_error
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
 from reyn.models.two_step import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.models.acting import ActPrompt
-    from reyn.models.grammars import BegunAnswer
+    from reyn.models.decoding import BegunAnswer
     from reyn.models.protocol import OutputMode
     from reyn.models.two_step import ChoicePrompt
 

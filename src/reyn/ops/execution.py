@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from reyn.journal import APPROVAL_DIGITS, Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.ops.budget import OpRefused
 from reyn.ops.op import (
-    NO_SECRETS,
     Call,
     Env,
     HasOverview,
@@ -33,6 +33,7 @@ from reyn.ops.op import (
     Versioned,
 )
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal, unnamed_target
+from reyn.permissions.gate import DUE_APPROVALS
 from reyn.vocabulary.schemas import OP_STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
 
@@ -62,6 +63,8 @@ def plan_op(
         is_foreign: Whether the op comes from outside the package, so that its plan is checked.
         planned: The plan of a step that does what the op does. It has no plan of the op.
     """
+    asked: dict[str, None] = {}
+    token = DUE_APPROVALS.set(asked)
     try:
         verdict = _decide(op, call, env, permissions) if permissions or op.spec.permission is not None else None
         if isinstance(verdict, Denied):
@@ -76,10 +79,18 @@ def plan_op(
     except BaseException as error:  # becomes the result
         if is_interrupt(error):
             raise
-        if isinstance(error, HoldsSecret):
-            return Denied(NO_SECRETS, str(error))
-        return Plan(result=failed(call, error))
-    if verdict is None or isinstance(plan, Denied):
+        if isinstance(error, OpRefused) and not (asked and isinstance(error, HoldsSecret)):
+            return Denied(str(error.fields["rule"]), str(error))
+        return Plan(result=failed(call, error), approval=" and ".join(asked) or None)
+    finally:
+        DUE_APPROVALS.reset(token)
+    if isinstance(plan, Denied):
+        return plan
+    if asked and plan.result is not None and plan.result["status"] != "ok":
+        # An error tells about what a person has to decide about first.
+        more = (plan.approval,) if plan.approval and plan.approval not in " and ".join(asked) else ()
+        return replace(plan, approval=" and ".join((*asked, *more)))
+    if verdict is None:
         return plan
     # A standing approval of a name must not cover what gets the name later.
     bound = f" and version {version[:APPROVAL_DIGITS]}" if version else ""
@@ -332,10 +343,11 @@ def _fitting(call: Call, plan: Plan) -> Plan:
     if changes and plan.result is None:
         raise ValueError("it has changes but no result")
     result = None if plan.result is None else check_result(call, plan.result)
-    if changes and (result or {}).get("status") != "ok":
-        return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
-    request = _request(plan.request, blobs)
     approval = None if plan.approval is None else _text(plan.approval)
+    if changes and (result or {}).get("status") != "ok":
+        failed_ = result if result and result["status"] != "ok" else call.error("no result")
+        return Plan(rule, result=failed_, approval=approval)
+    request = _request(plan.request, blobs)
     reads, about = _text(plan.reads), _text(plan.about)
     return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval, reads=reads, about=about)
 

@@ -228,7 +228,7 @@ class RecallOp:
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         args = self.spec.complete(call.args)
         bases, scopes = [locate(folder, env.roots) for folder in args.get("folders", ())], env.gate.memory_scopes
-        verdicts = [env.gate.read(location) for location in (*bases, *map(any_memory, scopes))]
+        verdicts = [*map(env.gate.search, bases), *(env.gate.read(any_memory(scope)) for scope in scopes)]
         denied = [verdict for verdict in verdicts if isinstance(verdict, Denied)]
         if denied and (len(denied) == len(verdicts) or any(one in denied for one in verdicts[: len(bases)])):
             return denied[0]
@@ -241,7 +241,7 @@ class RecallOp:
         args = self.spec.complete(call.args)
         bases = {base.display_path: base for base in (locate(folder, env.roots) for folder in args["folders"])}
         for base in bases.values():
-            if refused := refusal(env.gate.read(base), approved=plan.approved):
+            if refused := refusal(env.gate.search(base), approved=plan.approved):
                 return call.denied(refused)
         remembered = _remembered(args, env, plan.approved)
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_check
 import msgspec
 
 from reyn.config import PythonSettings, SandboxSettings
+from reyn.errors import RulesTooBroad
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.skills import Library, Skill
     from reyn.skills.cases import TrialReport
+    from reyn.skills.resolve import MayRead
     from reyn.workspace.observation import Observed
 
 Result = dict[str, Any]
@@ -100,6 +102,8 @@ class Call(msgspec.Struct, frozen=True):
             case OSError():
                 number = error.errno if isinstance(error.errno, int) and 0 < error.errno < 1_000 else errno.EIO
                 return self.error(os.strerror(number))
+            case RulesTooBroad():
+                return self.error(f"{error.code}: {error.message}")
             case MemoryError() | RecursionError():
                 return self.error("the op needs more memory than is available")
         message = str(error)[:_MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()
@@ -300,17 +304,17 @@ class OpSetup:
         config: The configuration of the project.
         secret: Takes a handle and the URL of a server, and returns the value of the secret if it may be sent there.
         library: Finds skills by name.
-        lint: Returns the findings about the skill in a folder.
-        load: Loads a skill by its name.
+        lint: Returns the findings about the skill in a folder. This and the next two ask about each file that is read.
+        load: Loads a skill by its name or path.
         try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside.
     """
 
     config: Config
     secret: Callable[[str, str], str]
     library: Library
-    lint: Callable[[Path], list[Finding]]
-    load: Callable[[str], Skill]
-    try_cases: Callable[[Path], TrialReport]
+    lint: Callable[[Path, MayRead], list[Finding]]
+    load: Callable[[str, MayRead | None], Skill]
+    try_cases: Callable[[Path, MayRead], TrialReport]
 
 
 class ProjectOp:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES = 50_000
 """The number of files and folders below the paths of a program, each of which the gate decides about."""
+MAX_COMPARISONS = 5_000_000
+"""The number of comparisons of these files with patterns of rules: with more than 100 patterns, fewer files fit."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -78,7 +80,8 @@ class _Walk:
         self._approved = [(env.roots.path_of(one), rule) for one, verdict in asked if (rule := approval_of(verdict))]
         """The paths that a person has approved, each with the rules that asked."""
         self._guard = Guard(env.roots)
-        self._left = MAX_ENTRIES
+        patterns = sum(len(rule.patterns) for rule in env.gate.policy.rules if rule.effect != "allow")
+        self._most = self._left = min(MAX_ENTRIES, MAX_COMPARISONS // max(patterns, 1))
 
     def _approval(self, location: Location) -> str:
         """Return the rules for which a person has approved a path: for itself, or for one above it."""
@@ -144,7 +147,7 @@ class _Walk:
             os.close(handle)
         self._left -= len(found)
         if self._left < 0:
-            raise OpFailed(f"the paths of the program have more than {MAX_ENTRIES} files; name smaller folders")
+            raise OpFailed(f"the paths of the program have more than {self._most} files; name smaller folders")
         return found
 
     def _entry(self, folder: Location, path: str, entry: os.DirEntry[str]) -> _SeenEntry:

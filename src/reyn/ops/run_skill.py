@@ -88,7 +88,7 @@ class _RunsSkill(ProjectOp):
 
     def version(self, call: Call, env: Env) -> str:
         try:
-            return self.project.load(self.target(call)).pinned.hash
+            return self.project.load(self.target(call), None).pinned.hash
         except ReynError:
             return ""
 
@@ -119,7 +119,7 @@ class RunSkillOp(_RunsSkill):
 
     def __init__(self, setup: OpSetup | None = None) -> None:
         super().__init__(setup)
-        self._catalogue = Catalogue(setup.library, setup.load) if setup is not None else None
+        self._catalogue = Catalogue(setup.library, lambda name: setup.load(name, None)) if setup is not None else None
         self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
         self._descriptions: dict[str, tuple[SkillSummary, str, OpTarget]] = {}
 

@@ -16,20 +16,22 @@ from reyn.errors import AgentSkillInvalid, ReynError, SkillNotFound, SkillPlanIn
 from reyn.journal import APPROVAL_DIGITS, canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.reading import look_at
-from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges, approval_of
-from reyn.ops.skill_folder import DRAFT, SkillDraft, folder_at, plan_draft, plan_files, read_draft
+from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges
+from reyn.ops.skill_folder import DRAFT, SkillDraft, SkillReader, folder_at, plan_draft, plan_files, read_draft
 from reyn.ops.skill_reports import numbered
-from reyn.permissions import Denied, Verdict
+from reyn.permissions import Denied
 from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
 from reyn.skills.drafts import parse_plan, render
 from reyn.skills.drawing import to_text
 from reyn.skills.files import MAX_FILES, read_folder
 from reyn.skills.resolve import STDLIB
 from reyn.vocabulary.schemas import BOOLEAN, STRING, array, path, single_form, text
-from reyn.workspace import Location, locate
+from reyn.workspace import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from reyn.workspace import Location
 
 LOCAL = "reyn/local"
 _RULE = "default: install drafts"
@@ -94,28 +96,20 @@ class SkillImportOp(PlannedOp):
     )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        location = locate(call.args["path"].removesuffix(f"/{SKILL_FILE}"), env.roots)
-        verdict = env.gate.read(location)
-        if isinstance(verdict, Denied):
-            return verdict
-        if location.zone not in ("project", "workspace"):
-            return Denied("default: import from the project", f"`{call.args['path']}` is not in the project; copy it")
-        asked: list[Verdict] = [verdict]
+        reader = SkillReader(env)
+        location = reader.folder(call.args["path"].removesuffix(f"/{SKILL_FILE}"))
         try:
-            files, left_out = read_folder(folder_at(location, env), lambda name: _content(name, location, env, asked))
+            files, left_out = read_folder(folder_at(location, env), lambda name: _content(name, location, env, reader))
             skill = parse_agent_skill(files)
             conversion = to_reyn(skill, call.args.get("name", ""))
-        except _ReadDenied as error:
-            return error.verdict
-        except (AgentSkillInvalid, OpFailed) as error:  # tells about the folder as much as its content does
-            failed = call.failed(error) if isinstance(error, OpFailed) else call.error(f"{error.code}: {error.message}")
-            return Plan(verdict.rule, result=failed, approval=_joined(*map(approval_of, asked)))
+        except AgentSkillInvalid as error:
+            return Plan("default: import skills", result=call.error(f"{error.code}: {error.message}"))
         notes = [*conversion.unconverted, *left_out][:_MAX_NOTES]
         instructions = skill.body[:_MAX_INSTRUCTIONS]
         plan = plan_draft(call, env, conversion.name, conversion.files, unconverted=notes, instructions=instructions)
         if isinstance(plan, Denied):
             return plan
-        approval = _joined(*map(approval_of, asked), plan.approval)
+        approval = _joined(reader.approval, plan.approval)
         return replace(plan, approval=approval, reads=_digest(files)) if approval else plan
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
@@ -128,21 +122,10 @@ def _joined(*rules: str | None) -> str | None:
     return " and ".join(dict.fromkeys(filter(None, rules))) or None
 
 
-class _ReadDenied(Exception):
-    """The gate denies to read a file of the folder."""
-
-    def __init__(self, verdict: Denied) -> None:
-        super().__init__(verdict.reason)
-        self.verdict = verdict
-
-
-def _content(name: str, folder: Location, env: Env, asked: list[Verdict]) -> bytes:
-    """Return the content of a file of the folder, if the run may read it, and collect the verdict."""
+def _content(name: str, folder: Location, env: Env, reader: SkillReader) -> bytes:
+    """Return the content of a file of the folder, if the run may read it."""
     location = folder.below(*name.split("/"))
-    verdict = env.gate.read(location)
-    if isinstance(verdict, Denied):
-        raise _ReadDenied(verdict)
-    asked.append(verdict)
+    reader.check(location)
     image, _ = look_at(location, env)
     if image is None:
         raise OpFailed(f"`{location.display_path}` disappeared while it was read")
@@ -169,14 +152,14 @@ class SkillInstallOp(ProjectOp, PlannedOp):
 
     def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
         """Try the cases of the draft: an approval shows the result, which may take half a minute."""
-        folder = folder_at(read_draft(env).location, env)
-        if any(finding.severity == "error" for finding in self.project.lint(folder)):
+        folder, reader = folder_at(read_draft(env).location, env), SkillReader(env)
+        if any(finding.severity == "error" for finding in self.project.lint(folder, reader)):
             return None
-        return partial(self.project.try_cases, folder)
+        return partial(self.project.try_cases, folder, reader)
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        draft = read_draft(env)
-        findings = self.project.lint(folder_at(draft.location, env))
+        draft, reader = read_draft(env), SkillReader(env)
+        findings = self.project.lint(folder_at(draft.location, env), reader)
         if errors := [str(finding) for finding in findings if finding.severity == "error"]:
             return Plan(_RULE, result=call.error(numbered("the draft has errors", errors)))
         target = locate(f"{LOCAL}/{draft.name}", env.roots)
@@ -188,11 +171,12 @@ class SkillInstallOp(ProjectOp, PlannedOp):
         replaced = any(change.before is not None for change in plan.changes)
         path, files = target.display_path, sorted(draft.files)
         installed = call.ok(name=draft.name, skill_path=path, files=files, replaced=replaced)
-        if plan.approval is None:
+        asked = _joined(reader.approval, plan.approval)
+        if asked is None:
             return replace(plan, rule=plan.rule or _RULE, result=installed)
-        about = "".join(f"{line}\n" for line in self._about(draft, env, [str(one) for one in findings]))
+        about = "".join(f"{line}\n" for line in self._about(draft, env, [str(one) for one in findings], reader))
         # The rule names the content, so that a standing approval never covers another version of the skill.
-        approval = f"{plan.approval} and draft {_digest(draft.files)[:APPROVAL_DIGITS]}"
+        approval = f"{asked} and draft {_digest(draft.files)[:APPROVAL_DIGITS]}"
         return replace(plan, result=installed, approval=approval, about=about)
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
@@ -203,7 +187,7 @@ class SkillInstallOp(ProjectOp, PlannedOp):
         prefix = f"{LOCAL}/{next(iter(names), '')}/"
         return recorded.outside(lambda path: path.startswith(prefix) and "/." not in path)
 
-    def _about(self, draft: SkillDraft, env: Env, findings: list[str]) -> Iterator[str]:
+    def _about(self, draft: SkillDraft, env: Env, findings: list[str], reader: SkillReader) -> Iterator[str]:
         """Yield what a person should know besides the diff."""
         folder = folder_at(draft.location, env)
         yield f"skill {draft.name}, in {LOCAL}/{draft.name}/"
@@ -212,11 +196,11 @@ class SkillInstallOp(ProjectOp, PlannedOp):
         noun = "warning" if len(findings) == 1 else "warnings"
         yield f"lint: {f'{len(findings)} {noun}' if findings else 'OK'}"
         yield from (f"  {' '.join(text.split())}" for text in findings[:_MAX_LISTED])
-        trial = self.project.try_cases(folder)
+        trial = self.project.try_cases(folder, reader)
         yield trial.summary
         yield from (f"  {problem}" for problem in trial.failures[:_MAX_LISTED])
         try:
-            skill = self.project.load(str(folder))
+            skill = self.project.load(str(folder), reader)
         except ReynError as error:
             yield f"it cannot run here: {' '.join(error.message.split())}"
             return

@@ -10,56 +10,107 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from reyn.errors import SkillNotFound
-from reyn.ops.budget import OpFailed
+from reyn.ops.budget import OpFailed, OpRefused
 from reyn.ops.file.reading import look_at
 from reyn.ops.op import Call, Env, OpSetup, Plan, approval_of
-from reyn.permissions import Denied, Verdict
+from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.permissions.gate import DEFAULT_RULE
 from reyn.skills.cases import CASES
 from reyn.skills.files import MAX_BYTES, MAX_FILES
 from reyn.skills.names import is_valid_name
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.workspace import FileChange, Guard, Location, entries_of, locate, walk
+from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from reyn.permissions import Gate, Verdict
 
 
 DRAFT = "workspace:draft"
 """The folder that contains the draft of a run."""
 
 
-class Found(NamedTuple):
-    """The folder of a skill, and whether the run may read it; `None` if everyone may."""
+class SkillReader:
+    """Finds the skill that an op names, and asks the gate about every file that is read for it.
 
-    folder: Path
-    verdict: Verdict | None
+    A skill may use parts that are shared, and other skills: if a file of the project is outside of the zones, that
+    refuses none of them; the operator's rules do.
+    """
+
+    def __init__(self, env: Env, approved: str | None = None) -> None:
+        """Ask the gate of a run.
+
+        Args:
+            env: What the op may use.
+            approved: The `ask` rules for which a person has approved the op; `None` while it is planned.
+        """
+        self._env = env
+        self._approved = approved
+        self._asked: dict[str, None] = {}
 
     @property
     def approval(self) -> str | None:
-        return approval_of(self.verdict)
+        """The `ask` rules of what was read."""
+        return " and ".join(self._asked) or None
 
+    def find(self, name: str, setup: OpSetup) -> Path:
+        """Return the folder of a skill by its name, or by its path if the run may read it.
 
-def find_skill(name: str, env: Env, setup: OpSetup) -> Found:
-    """Return the folder of a skill by its name, or by its path if the run may read it.
+        Raises:
+            SkillNotFound: There is no such skill.
+            OpRefused: The run may not read it.
+        """
+        if not is_path(name) and not name.startswith("workspace:"):
+            folder = setup.library.find(name)
+            if folder.is_relative_to(STDLIB):
+                return folder
+            name = f"reyn/{folder.parent.name}/{folder.name}"
+        location = self.folder(name.removesuffix("/skill.md"))
+        self.check(location.below("skill.md"))
+        folder = folder_at(location, self._env)
+        if not (folder / "skill.md").is_file():
+            raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
+        return folder
 
-    Raises:
-        SkillNotFound: There is no such skill.
-    """
-    if not is_path(name) and not name.startswith("workspace:"):
-        folder = setup.library.find(name)
-        if folder.is_relative_to(STDLIB):
-            return Found(folder, None)
-        name = f"reyn/{folder.parent.name}/{folder.name}"
-    location = locate(name.removesuffix("/skill.md"), env.roots)
-    verdict = env.gate.read(location)
-    if location.zone not in ("project", "workspace"):
-        reason = f"`{name}` is not in the project"
-        return Found(env.roots.project, Denied("default: skills of the project", reason))
-    folder = folder_at(location, env)
-    if not isinstance(verdict, Denied) and not (folder / "skill.md").is_file():
-        raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
-    return Found(folder, verdict)
+    def folder(self, path: str) -> Location:
+        """Return a folder of the project or the workspace that the run may read."""
+        location = locate(path, self._env.roots)
+        self._decide(self._env.gate.read(location))
+        if location.zone not in ("project", "workspace"):
+            raise OpRefused(f"`{path}` is not in the project; copy it", "default: skills of the project")
+        return location
+
+    def __call__(self, path: Path) -> None:
+        """Ask about a file of a skill.
+
+        Raises:
+            OpRefused: The run may not read it.
+        """
+        if path.is_relative_to(STDLIB):
+            return
+        roots, gate = self._env.roots, self._env.gate
+        if path.is_relative_to(roots.workspace):
+            self.check(locate(f"{WORKSPACE}{path.relative_to(roots.workspace)}", roots))
+        elif roots.origin is not None and not path.is_relative_to(roots.project):
+            self.check(locate(str(path), roots.origin), replace(gate, roots=roots.origin))
+        else:
+            self.check(locate(str(path), roots))
+
+    def check(self, location: Location, gate: Gate | None = None) -> None:
+        """Ask about a file of a skill at its location."""
+        verdict = (gate or self._env.gate).read(location)
+        is_default = isinstance(verdict, Denied) and verdict.rule.startswith(DEFAULT_RULE)
+        if not is_default or location.zone not in ("project", "workspace"):
+            self._decide(verdict)
+
+    def _decide(self, verdict: Verdict) -> None:
+        if isinstance(verdict, NeedsApproval) and self._approved is None:
+            self._asked[verdict.rule] = None
+        elif refused := refusal(verdict, approved=self._approved or ""):
+            raise OpRefused(refused.reason, refused.rule)
 
 
 def folder_at(location: Location, env: Env) -> Path:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import ReynError, SkillNotFound
 from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, Result
-from reyn.ops.skill_folder import find_skill
+from reyn.ops.skill_folder import SkillReader
 from reyn.permissions import Denied
-from reyn.skills.cases import MAX_CASES
+from reyn.skills.cases import MAX_CASES, case_files
 from reyn.skills.drawing import to_text
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, path, single_form, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
+
+    from reyn.errors import Finding
 
 _MAX_ISSUES = 200
 _MAX_LISTED = 20
@@ -52,20 +54,17 @@ class LintOp(ProjectOp, PlannedOp):
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         name, rule = call.args["skill_path"], "default: lint skills"
+        reader = SkillReader(env)
         try:
-            found = find_skill(name, env, self.project)
+            result = self._result(call, name, self.project.lint(reader.find(name, self.project), reader))
         except SkillNotFound as error:
             fields = {"passed": False, "error_count": 1, "warning_count": 0, "issues": [error.message]}
-            return Plan(rule, result=call.error(error.message, skill_path=name, **fields))
-        if isinstance(found.verdict, Denied):
-            return found.verdict
-        return Plan(rule, result=self._result(call, name, found.folder), approval=found.approval)
-
-    def _result(self, call: Call, name: str, folder: Path) -> Result:
-        try:
-            findings = self.project.lint(folder)
+            result = call.error(error.message, skill_path=name, **fields)
         except ReynError as error:
-            return call.error(error.message, skill_path=name)
+            result = call.error(error.message, skill_path=name)
+        return Plan(rule, result=result, approval=reader.approval)
+
+    def _result(self, call: Call, name: str, findings: list[Finding]) -> Result:
         errors = [finding for finding in findings if finding.severity == "error"]
         fields = {
             "skill_path": name,
@@ -100,14 +99,13 @@ class SkillGraphOp(ProjectOp, PlannedOp):
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         name, rule = call.args["skill_path"], "default: draw skills"
+        reader = SkillReader(env)
         try:
-            found = find_skill(name, env, self.project)
-            if isinstance(found.verdict, Denied):
-                return found.verdict
-            graph = to_text(self.project.load(str(found.folder)))
+            folder = reader.find(name, self.project)
+            result = call.ok(skill_path=name, graph=to_text(self.project.load(str(folder), reader)))
         except ReynError as error:
-            return Plan(rule, result=call.error(f"{error.code}: {error.message}", skill_path=name))
-        return Plan(rule, result=call.ok(skill_path=name, graph=graph), approval=found.approval)
+            result = call.error(f"{error.code}: {error.message}", skill_path=name)
+        return Plan(rule, result=result, approval=reader.approval)
 
 
 class SkillResolveOp(ProjectOp, PlannedOp):
@@ -172,16 +170,20 @@ class SkillTryOp(ProjectOp):
     )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        found = find_skill(call.args["skill_path"], env, self.project)
-        if isinstance(found.verdict, Denied):
-            return found.verdict
-        return Plan("default: try skills", approval=found.approval)
+        reader = SkillReader(env)
+        folder = reader.find(call.args["skill_path"], self.project)
+        for file in case_files(folder):
+            reader(file)
+        with suppress(ReynError):  # a case that fails reports it
+            self.project.lint(folder, reader)
+        return Plan("default: try skills", approval=reader.approval)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         name = call.args["skill_path"]
         try:
-            found = find_skill(name, env, self.project)
-            report = await asyncio.to_thread(self.project.try_cases, found.folder)
+            reader = SkillReader(env, plan.approved)
+            folder = reader.find(name, self.project)
+            report = await asyncio.to_thread(self.project.try_cases, folder, reader)
         except ReynError as error:
             return call.error(f"{error.code}: {error.message}", skill_path=name)
         fields = {

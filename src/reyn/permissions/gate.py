@@ -7,13 +7,14 @@ no request is necessary. The state directory is out of reach for every skill.
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.permissions.hosts import PRIVATE
-from reyn.permissions.paths import exact_pattern, must_spell, protected_name
+from reyn.permissions.paths import exact_pattern, must_spell, protected_name, restricted_below
 from reyn.permissions.rules import ASKED, OPEN, Policy, Requests, yaml_text
 from reyn.permissions.targets import AnyTarget, Restrictions, is_protected
 from reyn.workspace import Location, Roots
@@ -45,10 +46,19 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 
 Verdict = Allowed | Denied | NeedsApproval
 
+DUE_APPROVALS: ContextVar[dict[str, None] | None] = ContextVar("DUE_APPROVALS", default=None)
+"""Collects the rules that want an approval of what an op is planned with, in order."""
+
 SHARED = "shared"
 """The scope of the memories of all agents."""
 SKILL_WRITE = "skill.write"
 """The capability to write skills of this machine, below `reyn/local/`."""
+
+
+def _noted(verdict: Verdict) -> Verdict:
+    if isinstance(verdict, NeedsApproval) and (asked := DUE_APPROVALS.get()) is not None:
+        asked[verdict.rule] = None
+    return verdict
 
 
 def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval | None:
@@ -72,6 +82,18 @@ def memory_scope(parts: tuple[str, ...]) -> str | None:
     if parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
         return None
     return {3: SHARED, 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
+
+
+_ANY_NAME = "\ufdd0"
+"""A name that no pattern spells: what restricts it restricts every name."""
+
+
+def _scopes_in(folder: Location) -> tuple[str, ...]:
+    """Return the scopes of the memories in a folder that has nothing else."""
+    names = tuple(map(folded, folder.parts)) if folder.zone == "project" else ()
+    if names[:2] != ("reyn", "memory") or len(names) > 3:
+        return ()
+    return names[2:] or (SHARED, _ANY_NAME)
 
 
 def local_skill(parts: tuple[str, ...]) -> str | None:
@@ -135,7 +157,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def readable_memories(self) -> tuple[str, ...]:
         """The memories that the run may read without asking."""
-        return tuple(scope for scope in self.memory_scopes if isinstance(self.read(any_memory(scope)), Allowed))
+        scopes = self.memory_scopes
+        return tuple(scope for scope in scopes if isinstance(self.read_listed(any_memory(scope)), Allowed))
 
     @cached_property
     def _verdicts(self) -> dict[tuple[str, Target], Verdict]:
@@ -148,7 +171,10 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def private(self) -> tuple[str, ...]:
-        """What no sandbox shows among the files of the system: Reyn's and the user's, and what a rule restricts."""
+        """What no sandbox shows among the files of the system: Reyn's and the user's, and what a rule restricts.
+
+        Raises `RulesTooBroad` if the rules are about too many files of the system.
+        """
         from reyn.sandbox.process import private_places
 
         skills = (self.skill, *self.above)
@@ -158,7 +184,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         rules = [rule for rule in self.policy.rules if rule.effect != "allow" and rule.concerns("file.read", skills)]
         every = [Restrictions(roots) for roots in projects]
         patterns = [one.path(pattern) for one in every for rule in rules for pattern in rule.patterns]
-        return private_places(places, lambda folder: (path for one in patterns for path in one.inside(folder)))
+        return private_places(places, lambda folder: restricted_below(folder, patterns, places))
 
     def rule(self, key: str, target: Target) -> Rule | None:
         """Return the rule that decides about a target, or `None` if no rule matches."""
@@ -184,14 +210,16 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             for pattern in rule.patterns
         )
 
-    def _remembered(self, key: str, target: Target, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
+    def _remembered(
+        self, key: str, target: Target, decide: Callable[[Gate, str, Any], Verdict], *, is_noted: bool = True
+    ) -> Verdict:
         verdicts = self._verdicts
         found = verdicts.get((key, target))
         if found is None:
             if len(verdicts) >= _MAX_REMEMBERED:
                 verdicts.clear()
             found = verdicts[key, target] = decide(self, key, target)
-        return found
+        return _noted(found) if is_noted and found.__class__ is NeedsApproval else found
 
     def read(self, location: Location) -> Verdict:
         """Decide whether an op may read a file. No op opens one outside of the project; a program may be shown it."""
@@ -199,6 +227,27 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             advice = "a program that `sandboxed_exec` runs can read such a file, if its `read_paths` names it"
             return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project; {advice}")
         return self.show(location)
+
+    def read_listed(self, location: Location) -> Verdict:
+        """Decide about a file that an op found in a folder, and leaves out if it may not read it without asking."""
+        if location.zone == "outside":
+            return self.read(location)
+        return self._remembered("file.read", location, Gate._file, is_noted=False)
+
+    def search(self, folder: Location) -> Verdict:
+        """Decide whether an op may search a folder. A rule about all that it can contain decides about the folder.
+
+        Of any other folder, the search leaves out what the run may not read.
+        """
+        verdict = self.read(folder)
+        if isinstance(verdict, Denied) or not self.policy.rules:
+            return verdict
+        memories = [self.restriction("memory", scope) for scope in _scopes_in(folder)]
+        denied = [one for one in memories if isinstance(one, Denied)]
+        if denied and len(denied) == len(memories):
+            return denied[0]
+        inside = self.restriction("file.read", folder.below(_ANY_NAME))
+        return _noted(inside) if isinstance(inside, Denied) or (inside and isinstance(verdict, Allowed)) else verdict
 
     def show(self, location: Location) -> Verdict:
         """Decide whether a program may see a file."""
@@ -257,7 +306,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             reason = f"each skill must list `{target}` with `mode: unsafe` under `permissions.python`"
             return Denied("default: no request", reason)
         if rule is not None and rule.effect == "ask":
-            return NeedsApproval(rule.text, "the operator wants to be asked about `python`")
+            return _noted(NeedsApproval(rule.text, "the operator wants to be asked about `python`"))
         return Allowed(SWITCHES[NO_UNSAFE] if is_unsafe else "default: python in the sandbox")
 
     def _file(self, key: str, location: Location) -> Verdict:
@@ -298,7 +347,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         owner = _owner(location, access)
         if owner is None or not all(requests.covers(*owner) for requests in self.requests):
             return None
-        verdict = self.capability(*owner)
+        verdict = self._remembered(*owner, Gate._capability, is_noted=False)  # it becomes part of another one
         if access == "read":
             return verdict if isinstance(verdict, Allowed) else None
         if (
@@ -322,7 +371,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def is_ignored(self, key: str, target: Target) -> bool:
         """Return whether a rule of the project would allow a target, if the operator trusted the project."""
-        return any(self.applies(rule, key, target) for rule in self.policy.ignored)
+        return any(rule.effect == "allow" and self.applies(rule, key, target) for rule in self.policy.ignored)
 
     def _noted(self, reason: str) -> str:
         return f"{reason.rstrip('.')}. {self.policy.note}" if self.policy.note else reason

@@ -246,10 +246,10 @@ class _ConfiguredGrants:
         for document in self._sources.documents:
             for key, entry in _project_rules(document).items():
                 for index, rule in enumerate(_listed(entry)):
-                    if _allows(rule):
+                    if wanted := _split_rule(key, rule)[1]:
                         at = (index,) if isinstance(entry, list) else ()
                         place = f"{document.file}:{document.at(*path, key, *at).line}"
-                        yield AccessGrant("permission", f"permissions.{key}", _rule_text(key, rule), rule, place)
+                        yield AccessGrant("permission", f"permissions.{key}", _rule_text(key, wanted), wanted, place)
 
 
 def path_text(path: Keys) -> str:
@@ -330,15 +330,29 @@ def _project_rules(document: Document) -> dict[str, Any]:
     return rules if isinstance(rules, dict) else {}
 
 
-def _allows(rule: Any) -> bool:
-    return rule == "allow" or (isinstance(rule, dict) and "allow" in rule)
+def _split_rule(key: str, rule: Any) -> tuple[Any, Any]:
+    """Return the part of a rule that holds without trust, and the part that needs it; `None` if there is none.
+
+    A rule that denies or asks holds, except for paths outside of the project: Reyn would look at them.
+    """
+    if rule == "allow" or (isinstance(rule, dict) and "allow" in rule):
+        return None, rule
+    if isinstance(rule, dict) and (key == "exec" or key.startswith("file.")):
+        for effect in rule.keys() & {"deny", "ask"}:
+            patterns = _listed(rule[effect])
+            outside = [one for one in patterns if isinstance(one, str) and one.startswith(("/", "~"))]
+            inside = [one for one in patterns if one not in outside]
+            if outside:
+                return rule | {effect: inside} if inside else None, rule | {effect: outside}
+    return rule, None
 
 
 def _rule_text(key: str, rule: Any) -> str:
     if not isinstance(rule, dict):
-        return f"permissions.{key}: allow"
-    targets, skills = (", ".join(map(shown, _listed(rule.get(part, [])))) for part in ("allow", "skill"))
-    return f"permissions.{key}: allow {targets}{f' (skill {skills})' if skills else ''}"
+        return f"permissions.{key}: {rule}"
+    effect = next(iter(rule.keys() - {"skill"}))
+    targets, skills = (", ".join(map(shown, _listed(rule.get(part, [])))) for part in (effect, "skill"))
+    return f"permissions.{key}: {effect} {targets}{f' (skill {skills})' if skills else ''}"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -346,17 +360,17 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _split_rules(sources: ConfigSources) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the rules without those that need trust, and those. Rules that deny or ask stay."""
+    """Return the rules without those that need trust, and those."""
     remaining: dict[str, Any] = {}
     removed: dict[str, Any] = {}
     for document in sources.documents:
         rules = document.value.get("permissions") or {}
         if document.file in CONFIG_FILES:
-            granted = {key: [rule for rule in _listed(entry) if _allows(rule)] for key, entry in rules.items()}
-            removed = merge_rules(removed, {key: found for key, found in granted.items() if found})
+            parts = {key: [_split_rule(key, rule) for rule in _listed(entry)] for key, entry in rules.items()}
+            wanted = {key: [rule for _, rule in split if rule] for key, split in parts.items()}
+            removed = merge_rules(removed, {key: found for key, found in wanted.items() if found})
             rest = {
-                key: [rule for rule in _listed(entry) if not _allows(rule)] if granted[key] else entry
-                for key, entry in rules.items()
+                key: [rule for rule, _ in parts[key] if rule] if wanted[key] else entry for key, entry in rules.items()
             }
             rules = {key: entry for key, entry in rest.items() if entry != []}
         remaining = merge_rules(remaining, rules)

@@ -12,16 +12,15 @@ import os
 import re
 import stat
 from fnmatch import fnmatchcase
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.permissions.protected import EXECUTED_FAMILIES, EXECUTED_NAMES, EXECUTED_SUFFIXES
+from reyn.errors import RulesTooBroad
 from reyn.workspace.paths import RECORDED_FOLDER, WORKSPACE, folded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from reyn.workspace import Location, Roots
     from reyn.workspace.files import Identity
@@ -138,8 +137,12 @@ def _matches(segment: str, name: str, index: int, access: AccessMode) -> bool:
     return suffix.casefold() in EXECUTED_SUFFIXES and segment.endswith(suffix)
 
 
-_MAX_COMPARED = 20_000
-"""The files of a restricted folder that are compared with a file that has several names."""
+MAX_FILES = 500_000
+"""The files whose other names (hard links) are looked for, in the folders that the rules of one run restrict."""
+MAX_COMPARISONS = 1_000_000
+"""The comparisons of a path with a pattern in the folders of the system, before a program starts."""
+Positions = frozenset[int]
+"""How much of a pattern the names of a path match: positions in it, the last one if it covers the path."""
 
 
 class RestrictedPath:
@@ -148,6 +151,13 @@ class RestrictedPath:
     It is compared with the path as it was written and after each symlink was followed, wherever the pattern begins: its
     own symlinks are resolved, too. It covers everything below what it matches, names of any case, and other names (hard
     links) of the files that it covers.
+
+    Attributes:
+        top: The folder or file that the pattern begins with, without symlinks.
+        is_compared: Whether other names (hard links) of its files are looked for, below `top`. They are not for a
+            wildcard outside of the project, nor where a link in the project leads out of it.
+        may_be_system: Whether it is about files of the system. A wildcard in the project is not about an installation
+            of Python there.
     """
 
     def __init__(self, pattern: PathPattern, roots: Roots) -> None:
@@ -156,80 +166,121 @@ class RestrictedPath:
         top = os.path.join(base, *pattern.segments[:wild])  # noqa: PTH118 - text in, text out
         is_recorded = pattern.zone == "workspace" and pattern.segments[:1] == (RECORDED_FOLDER,)
         # Recorded content is no folder on disk, so that a link in its place changes nothing.
-        self._top = top if is_recorded else os.path.realpath(top)
-        self._folder = names_of(self._top)
-        self._is_outside = pattern.zone == "outside"
-        self._segments = tuple(map(folded, pattern.segments[wild:]))
+        self.top = top if is_recorded else os.path.realpath(top)
+        self._depth = len(names_of(self.top))
+        self._names = (*names_of(self.top), *map(folded, pattern.segments[wild:]))
+        is_outside, is_literal = pattern.zone == "outside", wild == len(pattern.segments)
+        self.is_compared = is_literal if is_outside else _is_at(self.top, base)
+        self.may_be_system = is_outside or is_literal
 
     def covers(self, names: tuple[str, ...]) -> bool:
         """Return whether it covers an absolute path, as the names that `names_of` returns."""
-        return len(self._segments) in self._positions(names)
+        return self.is_end(self.positions(names))
+
+    def is_end(self, at: Positions) -> bool:
+        return len(self._names) in at
 
     def is_evaded_by(self, link: str) -> bool:
         """Return whether it covers the path of a symlink, or a path through it, and not where that path leads."""
         target = os.path.realpath(link)
-        reached = self._positions(names_of(target))
-        end = len(self._segments)
-        missing = self._positions(names_of(link)) - reached
-        return end not in reached and (bool(missing) if os.path.isdir(target) else end in missing)  # noqa: PTH112
+        reached, written = self.positions(names_of(target)), self.positions(names_of(link))
+        if self.is_end(reached) or min(written, default=0) < self._depth:
+            return False
+        return bool(written - reached) if os.path.isdir(target) else self.is_end(written)  # noqa: PTH112
 
-    def _positions(self, names: tuple[str, ...]) -> set[int]:
-        """Return how much of the pattern the names match: positions in it, the last one if it covers them."""
-        depth = len(self._folder)
-        if names[:depth] != self._folder:
-            return set()
-        at = _with_empty(self._segments, {0})
+    def positions(self, names: tuple[str, ...]) -> Positions:
+        """Return how much of the pattern the names of an absolute path match; nothing if they lead elsewhere."""
+        depth = min(self._depth, len(names))
+        if names[:depth] != self._names[:depth]:
+            return frozenset()
+        at = self._with_empty({depth})
         for name in names[depth:]:
-            if len(self._segments) in at:
+            if self.is_end(at):
                 break
-            at = _with_empty(
-                self._segments,
-                {
-                    one if self._segments[one] == "**" else one + 1
-                    for one in at
-                    if self._segments[one] in ("**", name) or fnmatchcase(name, self._segments[one])
-                },
-            )
+            at = self.after(at, name)
         return at
 
-    def inside(self, folder: str) -> Iterator[str]:
-        """Yield the uppermost paths below a folder of the system that it covers; none if it covers the folder itself.
+    def after(self, at: Positions, name: str) -> Positions:
+        """Return how much of the pattern a path matches that has one more name."""
+        found: set[int] = set()
+        for one in at:
+            segment = self._names[one] if one < len(self._names) else "**"  # everything below is covered
+            if one < self._depth:
+                found.update((one + 1,) if segment == name else ())
+            elif segment == "**":
+                found.add(one)
+            elif segment == name or fnmatchcase(name, segment):
+                found.add(one + 1)
+        return self._with_empty(found)
 
-        Patterns of the project with wildcards are not about the installation of Python in it.
+    def _with_empty(self, positions: set[int]) -> Positions:
+        return frozenset(_with_empty(self._names, positions) if max(positions, default=0) >= self._depth else positions)
+
+
+def restricted_below(folder: str, patterns: list[RestrictedPath], left_out: Collection[str]) -> Iterator[str]:
+    """Yield the uppermost paths below a folder of the system that patterns cover, in one walk.
+
+    A pattern that covers the folder itself is left to the rules of each op.
+
+    Args:
+        folder: The folder.
+        patterns: The patterns.
+        left_out: Folders that are not looked into.
+
+    Raises:
+        RulesTooBroad: There are too many files, or too many patterns.
+    """
+    states = [(one, one.positions(names_of(folder))) for one in patterns if one.may_be_system]
+    waiting = [(folder, [(one, at) for one, at in states if at and not one.is_end(at)])]
+    left = MAX_COMPARISONS
+    while waiting:
+        above, states = waiting.pop()
+        for path, is_folder in _listed(above) if states else ():
+            left -= len(states)
+            if left < 0:
+                raise RulesTooBroad(f"{len(patterns)} patterns of rules are about too many files below `{folder}`")
+            name = folded(path.rpartition("/")[2])
+            after = [(one, found) for one, at in states if (found := one.after(at, name))]
+            if any(one.is_end(at) for one, at in after):
+                yield path
+            elif is_folder and path not in left_out:
+                waiting.append((path, after))
+
+
+class LinkedFiles:
+    """Finds other names (hard links) of files, in folders that are each listed once."""
+
+    def __init__(self, left_out: Collection[str]) -> None:
+        self._left_out = left_out
+        self._found: dict[str, dict[Identity, list[tuple[str, ...]]]] = {}
+        self._left = MAX_FILES
+
+    def names(self, identity: Identity, top: str) -> list[tuple[str, ...]]:
+        """Return the paths of a file at or below a path, each as its names.
+
+        Raises:
+            RulesTooBroad: There are too many files.
         """
-        if self.covers(names_of(folder)) or (self._segments and not self._is_outside):
-            return
-        waiting = [folder] if self._may_cover_below(names_of(folder)) else []
+        left_out = [one for one in self._left_out if _is_at(top, one)]
+        listed = (one for one in self._found if _is_at(top, one) and all(_is_at(one, out) for out in left_out))
+        above = next(listed, top)
+        if above not in self._found:
+            self._found[above] = self._listed(above)
+        return self._found[above].get(identity, [])
+
+    def _listed(self, top: str) -> dict[Identity, list[tuple[str, ...]]]:
+        found: dict[Identity, list[tuple[str, ...]]] = {}
+        waiting = [(top, os.path.isdir(top))]  # noqa: PTH112 - text
         while waiting:
-            for path, is_folder in _listed(waiting.pop()):
-                names = names_of(path)
-                if self.covers(names):
-                    yield path
-                elif is_folder and self._may_cover_below(names):
-                    waiting.append(path)
-
-    def _may_cover_below(self, names: tuple[str, ...]) -> bool:
-        depth = len(self._folder)
-        if names[:depth] != self._folder[: len(names)]:
-            return False
-        return len(names) < depth + len(self._segments) or "**" in self._segments
-
-    @cached_property
-    def identities(self) -> frozenset[Identity]:
-        """Device and inode of the files that it covers and that have several names."""
-        return frozenset(self._linked())
-
-    def _linked(self) -> Iterator[Identity]:
-        compared = 0
-        for folder, _, names in os.walk(self._top) if os.path.isdir(self._top) else [(self._top, (), ("",))]:  # noqa: PTH112
-            for name in names:
-                compared += 1
-                if compared > _MAX_COMPARED:
-                    return
-                path = f"{folder}/{name}" if name else folder
-                identity = linked_identity(path)
-                if identity is not None and self.covers(names_of(path)):
-                    yield identity
+            path, is_folder = waiting.pop()
+            self._left -= 1
+            if self._left < 0:
+                raise RulesTooBroad(f"there are too many files below `{top}` to compare one that has several names")
+            if is_folder:
+                waiting += _listed(path) if path == top or path not in self._left_out else ()
+            elif identity := linked_identity(path):
+                found.setdefault(identity, []).append(names_of(path))
+        return found
 
 
 def _listed(folder: str) -> list[tuple[str, bool]]:
@@ -243,6 +294,11 @@ def _listed(folder: str) -> list[tuple[str, bool]]:
             ]
     except OSError:
         return []
+
+
+def _is_at(path: str, folder: str) -> bool:
+    """Return whether a path is a folder or below it."""
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def linked_identity(path: str) -> Identity | None:
@@ -279,3 +335,71 @@ def parse_patterns(value: Any) -> tuple[PathPattern, ...]:
             case _:
                 raise ValueError(f"{entry!r} is neither a path nor `{{path, scope}}`")
     return tuple(matches)
+
+
+# -- names of files that other programs execute or read as instructions -----------------------------
+
+# A hidden name (`.env`, `.github`, `.vscode`) is protected by its dot and is not listed here.
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SUFFIXES = _words("""
+    .appimage .applescript .bash .bat .cjs .class .cmd .coffee .com .command .cron .csh .cts .dll .dylib .egg
+    .el .elc .ex .exe .exs .fish .groovy .hta .ipynb .jar .jl .js .jse .jsx .ksh .kts .lnk .lua .mjs .msi .mts
+    .nu .phar .php .php5 .phtml .pl .pm .ps1 .psm1 .pth .py .pyc .pyd .pyi .pyo .pyw .pyx .pyz .r .rb .reg .run
+    .scpt .scr .sh .so .tcl .ts .tsx .vbe .vbs .vim .war .wasm .whl .wsf .zsh
+""")
+"""Scripts, modules and programs."""
+_BUILD_SUFFIXES = _words("""
+    .bazel .bzl .cabal .cmake .csproj .fsproj .gemspec .gradle .mak .make .mk .ninja .nix .nuspec .podspec
+    .props .sbt .sln .star .targets .tf .tofu .vbproj .vcxproj .xcconfig
+""")
+"""Build and infrastructure files."""
+_SYSTEM_SUFFIXES = _words("""
+    .automount .code-workspace .crontab .desktop .mdc .mount .plist .service .socket .sublime-project .timer
+""")
+"""Units and entries that a desktop, an init system or an editor executes."""
+EXECUTED_NAMES = _words("""
+    appfile berksfile brewfile build.gradle build.rs build.sbt build.xml capfile cartfile cmakelists.txt
+    configure configure.ac configure.in crontab dangerfile default.nix dune-project earthfile fastfile gemfile
+    gnumakefile go.mod go.work gradlew guardfile jakefile justfile makefile matchfile meson.build
+    meson_options.txt module.bazel mvnw nextflow.config pipfile podfile pom.xml puppetfile rakefile rebar.config
+    sconscript sconstruct setup.cfg settings.gradle snakefile stack.yaml steepfile taskfile.yaml taskfile.yml
+    thorfile tiltfile vagrantfile wscript xmake.lua
+
+    angular.json babel.config.json bower.json bun.lock bunfig.toml cargo.lock cargo.toml composer.json
+    composer.lock conanfile.txt deno.json deno.jsonc deno.lock devbox.json environment.yml environment.yaml
+    gemfile.lock go.sum gradle.properties lerna.json mise.toml npm-shrinkwrap.json nuget.config nx.json
+    package-lock.json package.json pdm.lock pdm.toml pipfile.lock pixi.toml pnpm-lock.yaml pnpm-workspace.yaml
+    poetry.lock poetry.toml pylock.toml pyproject.toml rush.json turbo.json uv.lock uv.toml vcpkg.json yarn.lock
+
+    appveyor.yml azure-pipelines.yml azure-pipelines.yaml bitbucket-pipelines.yml buildspec.yml buildspec.yaml
+    chart.yaml cloudbuild.yaml cloudbuild.json codefresh.yml codemagic.yaml devcontainer.json devfile.yaml
+    fly.toml helmfile.yaml kustomization.yaml kustomization.yml lefthook.yml lefthook.yaml netlify.toml procfile
+    pulumi.yaml render.yaml renovate.json samconfig.toml serverless.yml serverless.yaml skaffold.yaml
+    vercel.json wercker.yml wrangler.toml
+
+    alembic.ini ansible.cfg mypy.ini noxfile pip.conf pip.ini pylintrc pytest.ini ruff.toml supervisord.conf
+    tox.ini uwsgi.ini
+
+    agent.md agents.md agents.override.md claude.local.md claude.md copilot-instructions.md gemini.md mcp.json
+    qwen.md warp.md
+
+    __pycache__ hooks node_modules site-packages sitecustomize usercustomize
+""")
+"""Build files; lists of packages to install; pipelines and deployments; settings of tools that load code; instructions
+to agents; folders whose files are executed or imported."""
+EXECUTED_FAMILIES = re.compile(
+    r"(docker-)?compose([.-].+)?\.ya?ml"
+    r"|(dockerfile|containerfile|jenkinsfile|makefile|procfile|vagrantfile)([.-].+)?"
+    r"|.+\.(dockerfile|containerfile|jenkinsfile|makefile)"
+    r"|(requirements|constraints)([._-].*)?\.(txt|in)"
+    r"|.+[._-]requirements\.(txt|in)"
+    r"|.+\.(agent|chatmode|instructions|prompt)\.md"
+    r"|lib.+\.(so|dylib)(\.\d+)+"
+)
+"""Names with variants: `compose.override.yaml`, `Dockerfile.dev`, `requirements-dev.txt`, `review.prompt.md`."""
+EXECUTED_SUFFIXES = _SUFFIXES | _BUILD_SUFFIXES | _SYSTEM_SUFFIXES

@@ -90,7 +90,7 @@ class Policy(msgspec.Struct, frozen=True):
     read_zone: tuple[PathPattern, ...] = (PathPattern.parse("./"),)
     write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
     ignored: tuple[Rule, ...] = ()
-    """Rules of the project that allow something and have no effect, because the project is not trusted."""
+    """Rules of the project that need trust and have no effect, because the project is not trusted."""
     note: str = ""
     """Added to the reason of a denial: why settings of the project are ignored."""
     allow_shell: bool = False

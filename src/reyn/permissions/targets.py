@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.permissions.hosts import PRIVATE, Host, host_pattern
-from reyn.permissions.paths import PathPattern, RestrictedPath, linked_identity, names_of, protected_name
+from reyn.permissions.paths import LinkedFiles, PathPattern, RestrictedPath, linked_identity, names_of, protected_name
 from reyn.workspace import Location
 from reyn.workspace.paths import WORKSPACE, folded
 
@@ -147,6 +147,7 @@ class Restrictions:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._paths: dict[str, RestrictedPath] = {}
+        self._linked = LinkedFiles((roots.bases.state,))
         self._last: tuple[Location, list[tuple[str, ...]], Identity | None] | None = None
 
     def covers(self, pattern: str, capability: str, target: Target) -> bool:
@@ -191,7 +192,10 @@ class Restrictions:
             path = self._roots.path_of(location)
             last = self._last = (location, [names_of(one) for one in (path, *location.written)], linked_identity(path))
         _, paths, identity = last
-        return any(map(restricted.covers, paths)) or (identity is not None and identity in restricted.identities)
+        if any(map(restricted.covers, paths)):
+            return True
+        others = self._linked.names(identity, restricted.top) if identity and restricted.is_compared else ()
+        return any(map(restricted.covers, others))
 
     def _covers_program(self, pattern: str, program: str) -> bool:
         files = self._files(program)

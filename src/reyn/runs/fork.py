@@ -36,7 +36,12 @@ class ForkState(NamedTuple):
 
 
 def find_fork_point(
-    run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool, keeps_turn: bool = False
+    run_id: str,
+    events: Iterable[Event],
+    at: int | None,
+    *,
+    between_visits: bool,
+    continues: Callable[[RunState], bool] | None = None,
 ) -> ForkState:
     """Return the last event at or before `at` from which a run can continue.
 
@@ -46,7 +51,8 @@ def find_fork_point(
         at: The sequence number of an event; by default the last one.
         between_visits: Whether the event must be between two visits, as a new input or skill requires. Otherwise a
             request to the model is accepted as well.
-        keeps_turn: Whether to continue from the last event if a turn of a conversation is open there.
+        continues: Returns whether a conversation can continue from a state with its next message, although a turn is
+            open or the run has ended or stopped there.
 
     Raises:
         ForkImpossible: The run has no event `at`, or cannot continue from there or before.
@@ -58,10 +64,8 @@ def find_fork_point(
             break
         is_request = isinstance(read.body, kinds.LlmRequested) and not between_visits
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
-        if is_request or is_between_visits:
+        if is_request or is_between_visits or (continues is not None and continues(state)):
             point = ForkState(read.event, state)
-    if keeps_turn and last and (state.is_turn_open or state.aborted is not None):
-        point = ForkState(read.event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if point is None:

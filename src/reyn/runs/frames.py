@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.kernel.visit.turn_spec import TurnSpec
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.runs.reader import RecordedTurn
     from reyn.skills import Skill
 

@@ -190,7 +190,7 @@ def answer_action(run_id: str, question: Question) -> NextAction:
 def _example_reply(question: Question) -> str:
     """Return the first short suggestion, or a value that fits the schema; empty if there is neither."""
     from reyn.jsonschema import compile_schema
-    from reyn.jsonschema.examples import example_of
+    from reyn.jsonschema.words import example_of
 
     value = example_of(question.response_schema, "your message" if question.is_message else "your reply")
     made_up = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()

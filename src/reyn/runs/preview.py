@@ -18,14 +18,13 @@ from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import Ask, CallModel, PerformOp, Permit, PlanOp, ReadOverviews
+from reyn.kernel.core.effects import CallModel, PerformOp, Permit, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
-from reyn.kernel.core.run_orchestrator import Visit
+from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.core.run_state import apply
 from reyn.kernel.core.tape import RecordingEnded
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
-from reyn.kernel.visit.phase_executor import visit
 from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.loading import (
     load_run,
@@ -42,7 +41,7 @@ from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Journal
@@ -130,8 +129,8 @@ def _estimating(preview: Preview) -> Preview:
 async def _first_frame(
     skill: Skill, phase: str, artifact: Blob, preview: Preview, *, is_limited: bool = True
 ) -> ContextFrame | _NotReached:
-    """Visit a phase in an in-memory journal; return the frame, or why the visit does not reach its first model call."""
-    settings, journal, specs = preview.settings, MemoryJournal(), pin_ops(skill, preview.vocabulary)
+    """Visit a phase in memory; return the frame, or why the visit does not reach its first model call."""
+    settings, specs = preview.settings, pin_ops(skill, preview.vocabulary)
     copies = pin_run(skill, artifact, specs)
     reads = {
         name: Blob.of(canonical({"type": name, "data": {}}))
@@ -140,61 +139,42 @@ async def _first_frame(
     }
     copies = copies._replace(blobs=(*copies.blobs, *reads.values()))
     run = new_run(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)
-    tape = new_tape(journal.blob, run, now=0)
+    tape = new_tape(MemoryJournal().blob, run, now=0)
     if not is_limited:
         tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
-    compiled = CompiledSkill(unpin(pin(skill).content), settings, unpin_ops(specs.content))
+    compiled = _OneVisit(unpin(pin(skill).content), settings, unpin_ops(specs.content))
     latest = {name: blob.hash for name, blob in reads.items()}
     left = visits_left(tape.state, skill, settings, phase)
-    entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
-    visited = compiled.phase(phase, tape.state)
-    coroutine = visit(visited, entry, tape)
-    ops: OpPerformer | None = None
-    try:
-        effect: Any = coroutine.send(None)
-        if reads_overviews := isinstance(effect, ReadOverviews):
-            overviews = kinds.OverviewsRead(effect.key)
-            tape.record(overviews, 0)
-            effect = coroutine.send(overviews)
-        while isinstance(effect, Permit | PlanOp | PerformOp) and preview.performer is not None:
-            if isinstance(effect, Permit):  # what it is about is not executed
-                effect = coroutine.send(None)
-                continue
-            ops = ops or preview.performer()
-            read = await _read(effect, ops, tape)
-            if read is None:
-                break
-            tape.record(read[0], 0, *read[1])
-            effect = coroutine.send(effect.result(read[0], tape.content))
-    except StopIteration:
-        effect = None
-    finally:
-        coroutine.close()
-        if ops is not None:
-            ops.forget(_RUN)
-    tape.flush_now(journal)
-    if not isinstance(effect, CallModel):
-        return _reason(effect, [decode(event) for event in journal.read(_RUN)])
-    frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
-    unlisted = (f"what the ops of phase `{phase}` can act on is not listed in a preview",) if reads_overviews else ()
-    return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame), *unlisted))
+    compiled.entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
+    world = _StillWorld(_RUN, tape.state, None, _no_overviews, preview.performer)
+    await Driver(tape, lambda _: compiled, world).execute()
+    if not isinstance(world.reached, CallModel):
+        return _reason(tape)
+    frame = RecordedPrompt.at(_RUN, tape.pending, None, tape.content).context_frame(lambda _: compiled)
+    return replace(frame, warnings=(*frame.warnings, *_missing(compiled.phase(phase, tape.state), frame)))
 
 
-async def _read(effect: PlanOp | PerformOp, ops: OpPerformer, tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
-    """Plan or perform an op that only reads; return `None` for any other op."""
-    op = ops.op_of(effect, tape)
-    if op is None or op.is_foreign or not op.only_reads(effect.args):
-        return None
-    if isinstance(effect, PerformOp):
-        return await ops.perform(effect, op, tape)
-    return await ops.prepare_and_plan(effect, op, tape) if op.is_preparable else ops.plan(effect, op, tape)
+def _no_overviews(effect: ReadOverviews, tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
+    return kinds.OverviewsRead(effect.key), ()
 
 
-def _reason(effect: Effect[Any] | None, events: list[Body]) -> _NotReached:
-    for body in events:
+class _OneVisit(CompiledSkill):
+    """A skill of which the driver executes one visit."""
+
+    entry: Visit | None = None
+
+    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+        entry, self.entry = self.entry, None
+        if entry is None:
+            raise RecordingEnded
+        return super().begin(entry, tape)
+
+
+def _reason(tape: Tape) -> _NotReached:
+    for body in map(decode, tape.pending):
         if isinstance(body, kinds.LimitReached | kinds.PhaseFailed):
             return _NotReached(body.reason, is_limit=isinstance(body, kinds.LimitReached))
-    return _NotReached("a step asks a person" if isinstance(effect, Ask) else "a step has side effects")
+    return _NotReached("a step asks a person" if tape.state.wait is not None else "a step has side effects")
 
 
 def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
@@ -205,6 +185,8 @@ def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
     receives = phase.receives_handoffs and phase.name != phase.skill.entry
     if receives and frame.handoff is None:
         warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
+    if phase.listing_ops:
+        warnings.append(f"what the ops of phase `{phase.name}` can act on is not listed in a preview")
     return warnings
 
 
@@ -259,7 +241,7 @@ def settled_state(journal: Journal, state: RunState, compile_skill: ProgramCompi
 def _stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
     """Return the state of a run after an abort of its turn where it is, and the content of this state."""
     tape, state, _ = load_uncancelled(journal, run_id)
-    execution = Driver(tape, compile_skill, _LeavingWorld(run_id, state, None, None)).execute()
+    execution = Driver(tape, compile_skill, _LeavingWorld(run_id, state)).execute()
     try:
         execution.send(None)
     except StopIteration:
@@ -276,10 +258,19 @@ def end_reason(cause: str, stop: str) -> str:
 
 
 class _StillWorld:
-    """A world in which nothing happens: it answers the open question, and stops at the first effect."""
+    """A world that nothing changes: it answers the open question, reads, and stops at the first other effect."""
 
-    def __init__(self, run_id: str, state: RunState, answer: Any, read_overviews: OverviewReader | None) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        state: RunState,
+        answer: Any = None,
+        read_overviews: OverviewReader | None = None,
+        performer: Callable[[], OpPerformer] | None = None,
+    ) -> None:
         self._read_overviews = read_overviews
+        self._performer = performer
+        self._ops: OpPerformer | None = None
         self._run_id = run_id
         self._answer = answer
         self._resumes = state.status not in ("running", "waiting")
@@ -289,8 +280,15 @@ class _StillWorld:
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
         if isinstance(effect, ReadOverviews) and self._read_overviews is not None:
             return self._read_overviews(effect, tape)
-        if isinstance(effect, Permit):  # what it is about is the first effect
+        if isinstance(effect, Permit):  # what it is about is the effect that is reached
             return None
+        if isinstance(effect, PlanOp | PerformOp) and self._performer is not None:
+            ops = self._ops = self._performer()
+            op = ops.op_of(effect, tape)
+            if op is not None and not op.is_foreign and op.only_reads(effect.args):
+                if isinstance(effect, PerformOp):
+                    return await ops.perform(effect, op, tape)
+                return await ops.prepare_and_plan(effect, op, tape) if op.is_preparable else ops.plan(effect, op, tape)
         self.reached = effect
         raise RecordingEnded
 
@@ -321,7 +319,9 @@ class _StillWorld:
         """Write nothing: a preview leaves no trace."""
 
     async def settle(self, *, is_finishing: bool = False) -> None:
-        """End nothing: nothing was started."""
+        """Forget the environment of the ops; nothing was started."""
+        if self._ops is not None:
+            self._ops.forget(self._run_id)
 
 
 class _LeavingWorld(_StillWorld):

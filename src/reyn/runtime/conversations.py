@@ -102,8 +102,9 @@ class Conversations:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
         The message is durable when this method returns. A process that executes the conversation takes it; `resume`
-        continues the conversation otherwise. A turn that stopped because the model reads no images ends without a
-        reply, because it would stop again; its message stays.
+        continues the conversation otherwise. If the conversation ends with an earlier message, this one is refused: an
+        event records it, and the result of the run has a warning with its text. A turn that stopped because the model
+        reads no images ends without a reply, because it would stop again; its message stays.
 
         Args:
             run: The conversation.
@@ -127,7 +128,11 @@ class Conversations:
         if row.status == "failed" and self._runs.result(row.run_id).code == ImagesUnsupported.code:
             self.abort_turn(row.run_id, "a new message came before the reply")
         posted = self._post(row.run_id, Say(message, by, images=attached, instructions=instructions))
-        return PostedMessage(row.run_id, posted, self._services.journal.is_claimed(row.run_id))
+        is_claimed = self._services.journal.is_claimed(row.run_id)
+        if not is_claimed and self._runs.find(row.run_id).status in ENDED:  # it has ended since
+            take_messages(self._services.journal, self._services.clock, row.run_id)
+            self.check_open(row.run_id)
+        return PostedMessage(row.run_id, posted, is_claimed)
 
     def check_open(self, run: str) -> RunRow:
         """Return a conversation that takes messages.

@@ -20,7 +20,7 @@ from reyn.errors import (
     RunIdTaken,
     UpgradeIncompatible,
 )
-from reyn.journal import Blob, RaiseLimit, canonical
+from reyn.journal import ENDED, Blob, RaiseLimit, canonical
 from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import check_not_imported, descendants, lineage
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -31,7 +31,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.inbox import hold_claim, images_error, stored_images
+from reyn.kernel.world.inbox import hold_claim, images_error, refuse_late_messages, stored_images
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     NewRun,
@@ -89,6 +89,8 @@ class RunExecutor:
         self.services = services
         self.runs = runs
         self._checked_skills: list[Skill] = []
+        self._ended: set[str] = set()
+        """Conversations that have ended, and may get a message until their claims are released."""
 
     # -- ids ------------------------------------------------------------------------------------------
 
@@ -144,6 +146,9 @@ class RunExecutor:
         if is_continued:
             warning = "another process continues the run"
             return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
+        if run_id in self._ended:
+            self._ended.discard(run_id)
+            refuse_late_messages(services.journal, services.clock, run_id)
         if result.status == "cancelled":
             # Descendants that started or stopped before the cancellation was recorded.
             below = descendants(services.journal, run_id)
@@ -389,6 +394,8 @@ class RunExecutor:
         finally:
             self.services.polling.notify(tape.run_id)
         keep_fold(self.services.journal, tape)
+        if state.conversations and state.status in ENDED:
+            self._ended.add(tape.run_id)
         warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))
         return to_result(state, tape.content, warnings)
 

@@ -82,10 +82,16 @@ def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) ->
     services, name = executor.services, executor.new_id(run_id)
     journal = services.journal
     services.check_owner()
-    # A visit under other rules cannot be executed again, not even to its abort.
-    keeps_turn = row.rules in SUPPORTED_RULES
-    events = journal.read(row.run_id)
-    point = find_fork_point(row.run_id, events, None, between_visits=True, keeps_turn=keeps_turn)
+
+    def continues(state: RunState) -> bool:
+        holds_open = services.compile_skill(state.started).skill.holds_open
+        if state.phase not in state.conversations or not holds_open(state.phase):
+            return False
+        # A visit under other rules cannot be executed again, not even to its abort.
+        has_turn = row.rules in SUPPORTED_RULES and (state.is_turn_open or state.aborted is not None)
+        return has_turn or not state.visit.is_open
+
+    point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True, continues=continues)
     if not point.state.path:
         raise ForkImpossible(f"conversation `{row.run_id}` has no turn yet", hint="Wait for its first reply.")
     forked, blobs, _ = _forked(services, name, row.run_id, point, None, None, None)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from reyn.runtime.trials import Trials
     from reyn.skills import Skill
     from reyn.skills.cases import TrialReport
+    from reyn.skills.resolve import MayRead
 
 
 class OSRuntime:
@@ -84,8 +85,8 @@ class OSRuntime:
         if services.run_cases is None:
             services.run_cases = self._run_cases
 
-    def _run_cases(self, folder: Path) -> TrialReport:
-        return self._trials.run(folder)
+    def _run_cases(self, folder: Path, may_read: MayRead | None) -> TrialReport:
+        return self._trials.run(folder, may_read)
 
     @cached_property
     def _trials(self) -> Trials:

@@ -9,7 +9,6 @@ killed.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +16,14 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.config import Config
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import CaseInvalid, ReynError
-from reyn.folders import remove_temporary
+from reyn.folders import remove_temporary, take_lock
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.environments import roots_of
@@ -36,7 +35,7 @@ from reyn.permissions.rules import Rule
 from reyn.permissions.trust import ProjectTrust
 from reyn.runs.recorded import Runs
 from reyn.skills import Library
-from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
+from reyn.skills.cases import Case, CaseReport, TrialReport, case_files, read_cases
 from reyn.vocabulary import PERMISSIONS
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from reyn.journal.results import RunResult
     from reyn.ops import Call, Env, Op
     from reyn.permissions import Policy
+    from reyn.skills.resolve import MayRead
 
     RunCase = Callable[[Services, str, Any], Coroutine[Any, Any, RunResult]]
 
@@ -62,6 +62,13 @@ _OUTSIDE = frozenset(("shell", "exec", "mcp", "tool", "web"))
 _NOT_EXECUTED = Denied("default: no effects in a case", "a case executes no op with effects outside of its own folder")
 
 
+class _Known(NamedTuple):
+    """The result of a folder, and the files that its skill and sub-skills were read from."""
+
+    report: TrialReport
+    files: tuple[Path, ...]
+
+
 class Trials:
     """Tries skills of one project. The result of an unchanged folder is remembered."""
 
@@ -75,21 +82,38 @@ class Trials:
         self._services = services
         self._run_case = run
         self._library = Library(services.root)
-        self._known: dict[str, TrialReport] = {}
+        self._known: dict[str, _Known] = {}
 
-    def run(self, folder: Path) -> TrialReport:
-        """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended."""
+    def run(self, folder: Path, may_read: MayRead | None = None) -> TrialReport:
+        """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended.
+
+        Args:
+            folder: The folder.
+            may_read: Raises an error if a file of the skill, its cases or its sub-skills may not be read.
+        """
+        may_read = may_read or _may_read_all
+        for path in case_files(folder):
+            may_read(path)
         stamp = _fingerprint(folder, self._services.root)
         if stamp not in self._known:
+            files: dict[Path, None] = {}
+
+            def ask(path: Path) -> None:
+                files[path] = None
+                may_read(path)
+
             # Its own thread, because the caller may be inside an event loop.
             with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
-                report = thread.submit(self._run, folder).result()
+                report = thread.submit(self._run, folder, self._library.asking(ask)).result()
             while len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
-            self._known[stamp] = report
-        return self._known[stamp]
+            self._known[stamp] = _Known(report, tuple(files))
+        known = self._known[stamp]
+        for path in known.files:
+            may_read(path)
+        return known.report
 
-    def _run(self, folder: Path) -> TrialReport:
+    def _run(self, folder: Path, library: Library) -> TrialReport:
         end = monotonic() + SECONDS
         remove_abandoned_folders()
         reports = []
@@ -99,10 +123,10 @@ class Trials:
             elif monotonic() > end:
                 reports.append(CaseReport(case.name, (f"not tried: the cases take more than {SECONDS:g} s",)))
             else:
-                reports.append(self._try(folder, case))
+                reports.append(self._try(folder, case, library))
         return TrialReport(tuple(reports))
 
-    def _try(self, folder: Path, case: Case) -> CaseReport:
+    def _try(self, folder: Path, case: Case, library: Library) -> CaseReport:
         with _temporary_folder() as scratch:
             for path, content in case.files.items():
                 target = scratch / path
@@ -110,6 +134,7 @@ class Trials:
                 target.write_bytes(content)
             replies = _Replies(case.replies)
             trial = self._trial_services(scratch.resolve(), case, replies, self._policy_of(folder))
+            trial.library = library
             try:
                 result = asyncio.run(self._run_case(trial, str(folder.resolve()), case.input))
                 return CaseReport(case.name, tuple(_problems(case, result, Runs(trial), replies)))
@@ -135,7 +160,7 @@ class Trials:
         model = ScriptedModel(case.answers)
         trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=replies)
         trial.origin = roots_of(real.root, real.state_folder, "none")
-        trial.journal, trial.library, trial.secrets = MemoryJournal(), self._library, real.secrets
+        trial.journal, trial.secrets = MemoryJournal(), real.secrets
         trial.ops, trial.policy = self._ops, policy
         return trial
 
@@ -147,13 +172,17 @@ class Trials:
         return OpTable(_isolated(op, is_foreign=ops.is_foreign(op.spec.kind)) for op in installed)
 
 
+def _may_read_all(path: Path) -> None:
+    """Allow every file."""
+
+
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
     """Create a folder for one case, and remove it afterwards. It is locked until the process ends or is killed."""
     lock = None
     while lock is None:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = _locked(folder, fcntl.LOCK_EX)  # `None` if another trial took it for abandoned before it was locked
+        lock = _locked(folder)  # `None` if another trial took it for abandoned before it was locked
     try:
         yield folder
     finally:
@@ -168,24 +197,20 @@ def remove_abandoned_folders() -> None:
         with suppress(OSError):
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
-            lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _locked(folder)
             if lock is not None:
                 remove_temporary(str(folder))
                 os.close(lock)
 
 
-def _locked(folder: Path, operation: int) -> int | None:
+def _locked(folder: Path) -> int | None:
     """Lock a folder; return the descriptor that holds the lock, or `None` if there is no folder or it is locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
-    try:
-        fcntl.flock(descriptor, operation)
-        if folder.exists():
-            return descriptor
-    except BlockingIOError:
-        pass
+    if take_lock(descriptor) and folder.exists():
+        return descriptor
     os.close(descriptor)
     return None
 

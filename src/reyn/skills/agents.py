@@ -64,20 +64,11 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     transcript: Annotated[int, msgspec.Meta(ge=200)] | None = None
 
 
-class AgentFrontMatter(msgspec.Struct, frozen=True):
-    """Front matter of an agent."""
+class _AgentKeys(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the front matter of an agent says about it; `Agent` describes the keys."""
 
-    TRUST: ClassVar[TrustClasses] = trust_classes(
-        plain="type name description model_class",
-        request="skills agents allowed_ops permissions required_credentials memory",
-        model="model",
-        section="budget",
-    )
-
-    type: Literal["agent"]
     name: str
     description: str = ""
-    model: str | None = None
     model_class: str | None = None
     skills: tuple[str, ...] | None = None
     agents: tuple[str, ...] = ()
@@ -88,7 +79,21 @@ class AgentFrontMatter(msgspec.Struct, frozen=True):
     memory: MemoryScope = "own"
 
 
-class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
+class AgentFrontMatter(_AgentKeys, frozen=True, kw_only=True):
+    """Front matter of an agent."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="type name description model_class",
+        request="skills agents allowed_ops permissions required_credentials memory",
+        model="model",
+        section="budget",
+    )
+
+    type: Literal["agent"]
+    model: str | None = None
+
+
+class Agent(_AgentKeys, frozen=True, kw_only=True):
     """Who holds a conversation.
 
     Attributes:
@@ -107,18 +112,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
         memory: The memories in files that it uses: `own` and shared ones, only `shared` ones, or `none`.
     """
 
-    name: str
     instructions: str = ""
-    description: str = ""
     model: ProjectModel | None = None
-    model_class: str | None = None
-    skills: tuple[str, ...] | None = None
-    agents: tuple[str, ...] = ()
-    allowed_ops: tuple[str, ...] | None = None
-    permissions: dict[str, Any] = {}
-    required_credentials: tuple[str, ...] = ()
-    budget: Budget = Budget()
-    memory: MemoryScope = "own"
 
     def skill(self, chat: Skill, *, is_single_turn: bool = False) -> Skill:
         """Return the skill of a conversation with the agent.

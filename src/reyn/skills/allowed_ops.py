@@ -1,8 +1,12 @@
-"""The ops that a phase allows and those that it must do: what a name stands for, and why a phase cannot have it."""
+"""The ops that a phase allows, those that it must do, and those that fill fields of its artifact.
+
+What a name stands for, and why a phase cannot have it. A source `ops.file.write.path` is the path of the last file that
+a visit wrote.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.documents import nearest
 from reyn.errors import codes
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.skills.front_matter import PhaseFrontMatter
     from reyn.skills.values import MustAny
-    from reyn.vocabulary import Vocabulary
+    from reyn.vocabulary import OpForm, Vocabulary
 
 UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
 
@@ -87,3 +91,50 @@ def _must_finding(
         message, fix = f"no visit can do `{name}`: the phase does not allow it", f"add `{kind}` to `allowed_ops`"
         return document.finding(codes.MUST_IMPOSSIBLE, message, *path, fix=fix)
     return None
+
+
+# -- sources of fields that ops fill ----------------------------------------------------------------
+
+
+OPS = "ops."
+"""Begins every source."""
+
+
+class FillSource(NamedTuple):
+    """A value of the last op of a form that succeeded in a visit.
+
+    Attributes:
+        name: The name of the form, such as `file.write`.
+        form: The form.
+        path: The names of the fields that lead to the value, in the result of the op or else in its arguments.
+    """
+
+    name: str
+    form: OpForm
+    path: tuple[str, ...]
+
+    def value(self, result: dict[str, Any], args: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the value in a result or else in the arguments, as the only item; empty if neither has it."""
+        return _at(result, self.path) or _at(self.form.complete(args), self.path)
+
+
+def parse_source(text: str, vocabulary: Vocabulary) -> FillSource | None:
+    """Return what a source means; `None` if it does not name one form of an op and a field.
+
+    The longest name of an op counts, because the name of a tool may contain dots.
+    """
+    words = text.removeprefix(OPS).split(".") if text.startswith(OPS) else []
+    for end in range(len(words) - 1, 0, -1):
+        forms = vocabulary.forms_of(".".join(words[:end]))
+        if len(forms) == 1:
+            [(name, form)] = forms.items()
+            return FillSource(name, form, tuple(words[end:]))
+    return None
+
+
+def _at(value: Any, path: tuple[str, ...]) -> tuple[Any, ...]:
+    for word in path:
+        if not isinstance(value, dict) or word not in value:
+            return ()
+        value = value[word]
+    return (value,)

@@ -24,6 +24,7 @@ CASES = "cases"
 MAX_CASES = 100
 MAX_ANSWERS = 500
 _MAX_FILES = 100
+_PARTS = ("input.json", "answers.jsonl", "expected.json", "replies.jsonl")
 
 ScriptedAnswer = dict[str, Any] | str
 
@@ -73,9 +74,22 @@ def read_cases(folder: Path) -> list[Case | CaseInvalid]:
     except OSError:
         return []
     with opened:
-        # A deleted case may have left an empty folder.
-        names = [name for name in names_in(opened, CASES) if names_in(opened, f"{CASES}/{name}")]
-        return [_read(opened, name) for name in names[:MAX_CASES]]
+        return [_read(opened, name) for name in _names(opened)]
+
+
+def case_files(folder: Path) -> list[Path]:
+    """Return the files that the cases of the skill in a folder are read from."""
+    try:
+        opened = open_folder(folder)
+    except OSError:
+        return []
+    with opened:
+        return [path for name in _names(opened) for path in _Files(opened, name).paths()]
+
+
+def _names(folder: OpenFolder) -> list[str]:
+    """Return the names of the cases. A deleted case may have left an empty folder."""
+    return [name for name in names_in(folder, CASES) if names_in(folder, f"{CASES}/{name}")][:MAX_CASES]
 
 
 def _read(folder: OpenFolder, name: str) -> Case | CaseInvalid:
@@ -103,6 +117,10 @@ class _Files:
         self._name = name
         self._folder = Path(folder.path) / CASES / name
 
+    def paths(self) -> list[Path]:
+        """Return the files of the case."""
+        return [*(self._folder / name for name in _PARTS if self.has(name)), *self._project_paths()]
+
     def has(self, file: str) -> bool:
         return (self._folder / file).exists()
 
@@ -117,12 +135,15 @@ class _Files:
 
     def project_files(self) -> dict[str, bytes]:
         """Return the files below `files/`."""
-        root = self._folder / "files"
-        is_inside = inside(self._skill.path, root) is not None
-        found = sorted(path for path in root.rglob("*") if path.is_file()) if is_inside and root.is_dir() else []
+        root, found = self._folder / "files", self._project_paths()
         if len(found) > _MAX_FILES:
             raise CaseInvalid(f"{CASES}/{self._name}/files: more than {_MAX_FILES} files")
         return {path.relative_to(root).as_posix(): read_raw(path, path.name, inside=self._skill) for path in found}
+
+    def _project_paths(self) -> list[Path]:
+        root = self._folder / "files"
+        is_inside = inside(self._skill.path, root) is not None
+        return sorted(path for path in root.rglob("*") if path.is_file()) if is_inside and root.is_dir() else []
 
     def _text(self, file: str) -> str:
         if not self.has(file):

@@ -116,7 +116,7 @@ class _SkillReader:
     def __init__(self, library: Library, vocabulary: Vocabulary) -> None:
         self.library = library
         self.vocabulary = vocabulary
-        self.files = ReadFiles()
+        self.files = ReadFiles(library.may_read)
         self._results: dict[Path, LoadResult] = {}
 
     def read(self, folder: Path, ancestors: Ancestors) -> LoadResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from contextlib import suppress
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from reyn.skills.values import Skill
     from reyn.vocabulary import Vocabulary
 
+    MayRead = Callable[[Path], None]
+    """Raises an error if a file of a skill may not be read."""
+
 _MAX_LOADED = 64
 """Skills that are kept, so that they are parsed once."""
 SHELVES = ("local", "project")
@@ -35,7 +39,8 @@ STDLIB = Path(__file__).parent.parent / "stdlib"
 class ReadFiles:
     """The files and folders that a skill and its sub-skills were read from, to find out whether they have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_read: MayRead | None = None) -> None:
+        self._may_read = may_read
         self._texts: dict[tuple[Path, Path], str | None] = {}
         self._entries: dict[tuple[Path, str], list[str]] = {}
         self._folders = _Folders()
@@ -58,6 +63,8 @@ class ReadFiles:
 
     def read(self, path: Path, label: str, inside: Path) -> str:
         """Read a file. One that cannot be read may be readable the next time."""
+        if self._may_read is not None:
+            self._may_read(path)
         self._texts[path, inside] = None
         try:
             text = self._texts[path, inside] = self._folders.read(path, label, inside)
@@ -73,6 +80,16 @@ class ReadFiles:
         """Close the folders. What is read later opens its folder again, and closes it."""
         self._is_open = False
         self._folders.close()
+
+    def ask(self, may_read: MayRead) -> None:
+        """Ask whether every file that was read may be read."""
+        for path, _ in self._texts:
+            may_read(path)
+
+    def keep(self) -> ReadFiles:
+        """Return these files to be kept: who reads the skill next is asked about anew."""
+        self._may_read = None
+        return self
 
     def are_current(self, find: Callable[[str], Path]) -> bool:
         """Return whether reading the skill again would give the same. `find` returns the folder of a skill."""
@@ -142,17 +159,29 @@ class Library:
         self.shared = (root / "reyn" / "shared", STDLIB)
         self._shelves = (*((root, f"reyn/{shelf}") for shelf in SHELVES), (STDLIB, "skills"))
         self._loaded: dict[Path, tuple[Skill, Vocabulary, ReadFiles]] = {}
+        self.may_read: MayRead | None = None
+
+    def asking(self, may_read: MayRead | None) -> Library:
+        """Return this library such that every file is asked about before a skill is read from it."""
+        if may_read is None:
+            return self
+        library = copy.copy(self)
+        library.may_read = may_read
+        return library
 
     def unchanged(self, folder: Path, vocabulary: Vocabulary) -> Skill | None:
         """Return the skill in a folder that was loaded with a vocabulary, if its files have not changed since."""
         known = self._loaded.get(folder)
-        is_current = known is not None and known[1] is vocabulary and known[2].are_current(self.find)
-        return known[0] if known is not None and is_current else None
+        if known is None or known[1] is not vocabulary or not known[2].are_current(self.find):
+            return None
+        if self.may_read is not None:
+            known[2].ask(self.may_read)
+        return known[0]
 
     def keep(self, folder: Path, skill: Skill, vocabulary: Vocabulary, files: ReadFiles) -> None:
         """Keep a skill that was loaded from these files."""
         self._loaded.pop(folder, None)
-        self._loaded[folder] = (skill, vocabulary, files)
+        self._loaded[folder] = (skill, vocabulary, files.keep())
         while len(self._loaded) > _MAX_LOADED:
             self._loaded.pop(next(iter(self._loaded)), None)
 

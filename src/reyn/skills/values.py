@@ -317,11 +317,15 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @property
     def opens_conversation(self) -> bool:
         """Whether the skill starts with a phase that waits for further messages of the user."""
-        return self.holds_conversation(self.entry) and self.entry in self.graph.get(self.entry, ())
+        return self.holds_open(self.entry)
 
     def holds_conversation(self, phase: str) -> bool:
         """Return whether a phase is a conversation, which can start with a history and whose visits the user paces."""
         return phase in self.phases and self.phases[phase].conversation is not None
+
+    def holds_open(self, phase: str) -> bool:
+        """Return whether a phase is a conversation that waits for further messages of the user."""
+        return self.holds_conversation(phase) and phase in self.graph.get(phase, ())
 
     def filled_fields(self, node: str) -> dict[str, str]:
         """Return the fields of a node's artifact that ops fill, each with its source."""

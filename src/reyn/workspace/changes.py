@@ -10,11 +10,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from reyn.folders import FOLDER, OpenFolder, open_beneath
+from reyn.folders import FOLDER, OpenFolder, open_beneath, take_lock
 from reyn.journal import digest
 from reyn.journal.kinds import Change
 from reyn.workspace.files import (
@@ -302,7 +301,6 @@ def _exists(location: Location, roots: Roots) -> bool:
 
 LOCK_SECONDS = 10.0
 """Maximum wait for the lock of a concurrent change, which is held for milliseconds."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.01
 _NOT_LOCKABLE = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """Some network file systems do not lock folders."""
 _LOCK_FILE = "files.lock"
@@ -344,17 +342,7 @@ class FolderLock:
             os.close(self._file)
 
     def _wait(self) -> None:
-        until, pause = time.monotonic() + LOCK_SECONDS, _FIRST_PAUSE
-        while True:
-            try:
-                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    if self._file is not None:
-                        os.close(self._file)
-                    name = self._location.display_path
-                    raise FileError(f"`{name}` is locked by another process; try again later") from None
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            else:
-                return
+        if not take_lock(self._handle, LOCK_SECONDS):
+            if self._file is not None:
+                os.close(self._file)
+            raise FileError(f"`{self._location.display_path}` is locked by another process; try again later")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 from markdown_it import MarkdownIt
@@ -27,6 +28,10 @@ _MIN_COLUMN = 4
 _MAX_CHARS = 20_000
 """A longer paragraph is printed as plain text: the time of the parser grows faster than its input."""
 
+MAX_CELLS = 2_000
+"""Tables of more cells are printed as they are written. A row of one letter has as many cells as the head."""
+_BLANK = re.compile(r"\n[ \t]*\n")
+
 _MAX_CODE = 4_000
 _LANGUAGES = frozenset((
     "bash", "console", "css", "diff", "go", "html", "ini", "javascript", "js", "json", "python", "rust", "sh", "sql",
@@ -41,7 +46,7 @@ def markdown_lines(text: str, columns: int) -> Iterator[Line]:
         yield from map(Line, text.split("\n"))
         return
     document = _Document("", code_theme="ansi_dark", hyperlinks=False)
-    document.parsed = _with_targets(_parser().parse(text))
+    document.parsed = _with_targets(_parser(has_tables=_most_cells(text) <= MAX_CELLS).parse(text))
     console = Console(width=columns, color_system="standard", force_terminal=True, legacy_windows=False)
     for segments in console.render_lines(document, pad=False):
         parts = (Styled(one.text, _codes(one.style)) for one in segments if not one.control)
@@ -76,8 +81,19 @@ class _Document(Markdown):
     elements: ClassVar = {**Markdown.elements, "table_open": _Table, "fence": _Code, "code_block": _Code}
 
 
-def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+def _parser(*, has_tables: bool) -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough")
+    return parser.enable("table") if has_tables else parser
+
+
+def _most_cells(text: str) -> int:
+    """Return a number of cells that the tables of a text do not exceed: the parser adds those that a row leaves out."""
+    cells = 0
+    for block in _BLANK.split(text.replace("\r\n", "\n").replace("\r", "\n")):
+        lines = block.split("\n")
+        widths = [line.count("|") + 1 for line in lines if "-" in line and not line.strip("-|:> \t")]
+        cells += max(widths, default=0) * len(lines)
+    return cells
 
 
 def _with_targets(tokens: list[Token]) -> list[Token]:

@@ -173,7 +173,7 @@ def trust_command(path: str | None, yes: bool, revoke: bool, is_list: bool) -> R
 
 
 def _trust(root: Path, *, yes: bool) -> Report:
-    from reyn.cli.trust import decide, print_wants
+    from reyn.cli.project import decide, print_wants
     from reyn.permissions.trust import load_project
     from reyn.runtime.project import inspect_journal
 

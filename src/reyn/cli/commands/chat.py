@@ -57,7 +57,7 @@ def chat_command(agent: str, continues: bool, run_id: str | None, fork: str | No
         raise UsageError("standard input is closed", hint="Pipe messages to it: `echo hello | reyn chat`.")
     at_terminal = not wants_json() and sys.stdin.isatty() and is_terminal()
     if at_terminal:
-        from reyn.cli.trust import ask_for_trust
+        from reyn.cli.project import ask_for_trust
 
         ask_for_trust()
         _check_installed()

@@ -214,12 +214,14 @@ class WaitExpired(Body, frozen=True):
 class MessageRefused(Body, frozen=True):
     """The run discarded an inbox message that did not apply, such as a reply to a question that is closed.
 
-    `message` is its id, `type` its type, such as `answer`.
+    `message` is its id, `type` its type, such as `answer`. `text` is what a user or an agent said, to a conversation
+    that ended before it took the message.
     """
 
     message: Count
     type: str
     reason: str
+    text: ContentName | None = None
 
 
 @event("skill_completed", v=1, origin="derived", enters="finished")

@@ -305,19 +305,24 @@ class HandoffRecorded(Body, frozen=True):
 
 @event("phase_completed", v=1, origin="derived")
 class PhaseCompleted(Body, frozen=True):
-    """A visit ended with a decision. `next_phase` is null at a finish or abort."""
+    """A visit ended with a decision. `next_phase` is null at a finish or abort.
+
+    `done` has the arguments of the unsafe ops that succeeded, if the skill can roll back to this visit.
+    """
 
     phase: str
     visit: Count
     type: Literal["transition", "finish", "abort"]
     next_phase: str | None = None
+    done: tuple[ContentName, ...] = ()
 
 
 @event("phase_failed", v=1, origin="derived")
 class PhaseFailed(Body, frozen=True):
     """A visit ended without a decision, after its file changes were restored.
 
-    `attempts` is the number of model calls, `code` the code of the error.
+    `attempts` is the number of model calls, `code` the code of the error. `done` has the arguments of the unsafe ops
+    that succeeded.
     """
 
     phase: str
@@ -325,6 +330,7 @@ class PhaseFailed(Body, frozen=True):
     attempts: Count
     reason: DerivedText
     code: str = "RYN202"
+    done: tuple[ContentName, ...] = ()
 
 
 @event("phase_rolled_back", v=1, origin="derived")

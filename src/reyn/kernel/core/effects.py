@@ -106,15 +106,15 @@ class AnswerSpec(Protocol):
 class ModelReply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
-    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`). `error` is set instead
-    of a text if an `AttemptModel` failed.
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`). `failure` is set
+    instead of a text if an `AttemptModel` failed.
     """
 
     text: str
     hash: str
     is_truncated: bool = False
     probability: float | None = None
-    error: str = ""
+    failure: kinds.LlmFailed | None = None
 
 
 @dataclass
@@ -153,7 +153,7 @@ class AttemptModel(CallModel):
 
     def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
         if isinstance(outcome, kinds.LlmFailed):
-            return ModelReply("", "", error=f"{outcome.code}: {outcome.message}")
+            return ModelReply("", "", failure=outcome)
         return super().result(outcome, content)
 
 

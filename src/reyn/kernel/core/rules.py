@@ -11,7 +11,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
 from reyn.journal import kinds
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of
-from reyn.kernel.core.snapshot import CompletedVisit, Ending, PersonInput, Recovery, RunState
+from reyn.kernel.core.snapshot import CompletedVisit, Ending, Output, PersonInput, Recovery, RunState
 
 _SETTLED = Recovery()
 
@@ -34,7 +34,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
 
 
 def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
-    """Continue from the origin under a new id and with a new workspace.
+    """Continue from the origin under a new id and with a new workspace; after its end, with the next message.
 
     Answers of the origin do not count: they must not decide a question of the fork. Nothing that an imported run
     configured or intended counts either: its settings, raised limits, open intents and the path of its skill.
@@ -57,6 +57,8 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         ask=None,
         workspace=None,
     )
+    if state.ending is not None and not state.visit.is_open:  # it is open in the postprocessor
+        state = _after_end(state, state.ending)
     history = state.history
     if body.input is not None:
         history = history.with_artifact(body.input)
@@ -68,7 +70,6 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         wording=body.wording or state.wording,
         visit=replace(state.visit, input=body.input or state.visit.input),
         history=replace(history, trail=()) if body.skill_hash else history,
-        ending=None,
         models=replace(
             state.models,
             name=body.model or state.models.name,
@@ -82,6 +83,17 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         last_answer=None,
         expired=None,
     )
+
+
+def _after_end(state: RunState, ending: Ending) -> RunState:
+    """Return the state in which the conversation that ended a run takes its next message."""
+    visit, output = replace(state.visit, rollback=None, is_continued=False), state.output
+    state = replace(state, ending=None, output=Output(output.artifact, reason=output.reason))
+    if ending.kind not in ("finish", "post_failure") or output.artifact is None or visit.input is None:
+        return replace(state, visit=visit)
+    reply = CompletedVisit(state.phase, visit.input, output.artifact, visit.latest, visit.handoffs)
+    history = state.history.with_decision(reply, state.phase, visit.ops, is_answered=True)
+    return replace(state, visit=replace(visit, input=output.artifact), history=history)
 
 
 def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
@@ -214,7 +226,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     visit = state.visit
     assert visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs)
+    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs, body.done)
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),
@@ -241,7 +253,8 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
     ending = Ending("failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None, recovery=_SETTLED)
+    visit, history = replace(state.visit, is_open=False), state.history.with_done(body.phase, body.done)
+    return replace(state, visit=visit, history=history, ending=ending, aborted=None, recovery=_SETTLED)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
@@ -259,7 +272,7 @@ def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) 
         raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     return replace(
         state,
-        visit=replace(state.visit, is_open=True),
+        visit=replace(state.visit, is_open=True, has_message=False),
         output=replace(state.output, post_attempts=body.attempt),
     )
 

@@ -35,6 +35,7 @@ class Visit(msgspec.Struct, frozen=True):
         repeated: How often the phase made the same decision for this input, if it did so more than once.
         left: How often each successor may still be visited; empty if visits are not limited.
         reply: The hash of the artifact of the last visit, if it is known.
+        done: The arguments of unsafe ops that succeeded in visits of the phase that failed or were rolled back.
     """
 
     phase: str
@@ -47,6 +48,7 @@ class Visit(msgspec.Struct, frozen=True):
     repeated: Repetition | None = None
     left: dict[str, int] = {}
     reply: str = ""
+    done: tuple[str, ...] = ()
 
 
 class Postprocess(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
         left,
         history.trail[-1].artifact.hash if history.trail else "",
+        history.done.get(phase, ()),
     )
 
 

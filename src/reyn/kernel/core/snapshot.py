@@ -20,6 +20,8 @@ from reyn.kernel.core.conversations import SEED, AgentThread, ReceivedMessage, T
 
 K = TypeVar("K")
 V = TypeVar("V")
+MAX_DONE = 20
+"""The ops of discarded visits that a phase is shown, at most."""
 TRAIL_LENGTH = PATH_LENGTH
 """The number of completed visits that a rollback can return to."""
 MAX_DECISIONS = 40
@@ -105,6 +107,8 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     """The latest artifacts when the visit started."""
     handoffs: Handoffs
     """The handoffs when the visit started."""
+    done: tuple[str, ...] = ()
+    """The arguments of its unsafe ops that succeeded."""
 
 
 class DecisionMade(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +133,8 @@ class History(msgspec.Struct, frozen=True, gc=False):
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
     handoffs: Handoffs = NO_HANDOFFS
+    done: dict[str, tuple[str, ...]] = {}
+    """The arguments of the last unsafe ops that succeeded in visits that failed or were rolled back, by phase."""
 
     def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
         """Return the next phase of the decision that a phase made most often for an input, and how often."""
@@ -188,7 +194,14 @@ class History(msgspec.Struct, frozen=True, gc=False):
         if not self.trail:
             return self
         before = self.trail[-1]
-        return replace(self, trail=self.trail[:-1], latest=before.latest, handoffs=before.handoffs)
+        back = replace(self, trail=self.trail[:-1], latest=before.latest, handoffs=before.handoffs)
+        return back.with_done(before.phase, before.done)
+
+    def with_done(self, phase: str, done: tuple[str, ...]) -> History:
+        """Add what a visit of a phase did that does not count as a visit any more."""
+        if not done:
+            return self
+        return replace(self, done={**self.done, phase: (*self.done.get(phase, ()), *done)[-MAX_DONE:]})
 
 
 def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:

@@ -26,9 +26,9 @@ from reyn.journal import Blob, kinds, ordered
 from reyn.journal.summary import limit_of
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.core.limits import visits_left
-from reyn.kernel.visit.turn_spec import TurnSpec
+from reyn.kernel.visit.model_call import TurnSpec
 from reyn.skills import may_finish, successors
-from reyn.skills.fills import parse_source
+from reyn.skills.allowed_ops import parse_source
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reyn.jsonschema import Schema, Validator
     from reyn.kernel.core.snapshot import RunState
     from reyn.skills import Skill
-    from reyn.skills.fills import FillSource
+    from reyn.skills.allowed_ops import FillSource
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
 

@@ -15,9 +15,9 @@ import msgspec
 from reyn.config.values import HANDOFF_FIELDS
 from reyn.context import ContextBudgetResult, PhaseHandoff, apply_context_budget, build_phase_context
 from reyn.context.budget import FittedText, SectionCost
+from reyn.context.field_order import plain_text
 from reyn.context.handoff import HandoffContext, assemble_handoff_context, fold_lines
 from reyn.context.tokens import CHARS, truncate_to_length
-from reyn.context.words import plain_text
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import FitTokens

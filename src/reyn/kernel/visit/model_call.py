@@ -1,15 +1,123 @@
-"""Request one model call within a visit: record its intent, await the answer."""
+"""One model call within a visit: what is asked, the intent, and the answer as messages of a transcript.
+
+A `TurnSpec` has the static prompt text and the output contract of one turn of a phase.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reyn.journal import canonical, digest, kinds
+import msgspec
+
+from reyn.context import (
+    AssistantMessage,
+    InvocationSpec,
+    MultimodalToolResult,
+    PromptContract,
+    ToolCancelled,
+    ToolResult,
+    UserMessage,
+    static_text,
+)
+from reyn.context.frame import advised
+from reyn.context.prompt import closing_text, task_text
+from reyn.context.render import image_parts, results_message
+from reyn.contract import Accepted
+from reyn.journal import Blob, canonical, digest, kinds, ordered
+from reyn.jsonschema.words import one_line
 from reyn.kernel.core.limits import within_allowance
+from reyn.models import ToolCall
+from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
+    from reyn import models
+    from reyn.context import ContextMutation
+    from reyn.context.frame import StableFrame
+    from reyn.contract import Contract
+    from reyn.contract.verdicts import Judgement
     from reyn.kernel.core.effects import CallModel, ModelReply
     from reyn.kernel.core.tape import Tape
+    from reyn.vocabulary import OpSpec
+
+
+class TurnSpec:
+    """The static prompt text and the output contract of one turn: its candidates and the ops on offer."""
+
+    def __init__(
+        self,
+        frame: StableFrame,
+        contract: Contract,
+        ops: tuple[OpSpec, ...],
+        *,
+        advice: str = "",
+        asks_handoff: bool = False,
+        stays_open: bool = False,
+    ) -> None:
+        self.frame = frame
+        self.contract = contract
+        self.ops = ops
+        self._advice = advice
+        self._asks_handoff = asks_handoff
+        self.stays_open = stays_open
+        self.phase = frame.current_phase
+        self.form = contract.form
+        self.candidates = contract.candidates
+        self.task = task_text(frame).rstrip()
+        self.closing = closing_text(frame, self.form, is_plain_text=contract.is_plain_text)
+        self.stable = Blob.of(self._static_text(frame, is_plain_text=contract.is_plain_text).encode())
+        self.schema = Blob.of(ordered(contract.schema))
+        self.tools = Blob.of(ordered(contract.tools)) if contract.tools else None
+        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
+        self.invocation = InvocationSpec(self.phase, "phase", PromptContract(system_prompt=self.system.parts))
+        self._instructed: TurnSpec | None = None
+
+    def _static_text(self, frame: StableFrame, *, is_plain_text: bool) -> str:
+        return static_text(
+            frame,
+            self.form,
+            asks_handoff=self._asks_handoff,
+            is_plain_text=is_plain_text,
+            allows_abort=not self.stays_open,
+        )
+
+    def instructed(self, instructions: str) -> TurnSpec:
+        """Return the same turn with other instructions, which take the place of the phase's role and instructions."""
+        instructions = advised(instructions, self._advice)
+        if self._instructed is None or self._instructed.frame.instructions != instructions:
+            frame = msgspec.structs.replace(self.frame, current_phase_role=None, instructions=instructions)
+            self._instructed = TurnSpec(
+                frame,
+                self.contract,
+                self.ops,
+                advice=self._advice,
+                asks_handoff=self._asks_handoff,
+                stays_open=self.stays_open,
+            )
+        return self._instructed
+
+    def invocation_with(self, overviews: str) -> InvocationSpec:
+        """Return the invocation whose system prompt ends with the list of what ops can act on, by its hash."""
+        prompt = (*self.system.parts, kinds.Part(blob=overviews))
+        return InvocationSpec(self.phase, "phase", PromptContract(system_prompt=prompt))
+
+    def decision_text(self, *, is_conversation: bool) -> str:
+        """Return the static text without the ops on offer; in a conversation, that of a reply."""
+        frame = msgspec.structs.replace(self.frame, available_control_ops=(), act_lines=())
+        is_text = is_conversation and self.contract.reply_field is not None
+        return self._static_text(frame, is_plain_text=is_text)
+
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON Schema of every allowed answer."""
+        return self.contract.schema
+
+    @property
+    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
+        """The native tools of a request; `tools` is their record."""
+        return self.contract.tools
+
+
+# -- asking -----------------------------------------------------------------------------------------
 
 
 async def ask(asked: CallModel, frame: kinds.FrameBuilt, tape: Tape) -> ModelReply:
@@ -30,3 +138,76 @@ async def ask(asked: CallModel, frame: kinds.FrameBuilt, tape: Tape) -> ModelRep
     if tape.state.over is not None:
         await within_allowance(tape)
     return reply
+
+
+# -- answers as messages ----------------------------------------------------------------------------
+
+
+def answer_message(spec: TurnSpec, reply: ModelReply, verdict: Judgement | None = None) -> AssistantMessage:
+    """Return the mutation that adds an answer to a transcript.
+
+    Calls whose ids are missing or not unique cannot be linked to results; such an answer is added as text. Where a
+    reply is asked for as text, a decision (`verdict`) that came as an object is added as the text of its reply.
+    """
+    if spec.form != "tools":
+        return AssistantMessage((kinds.Part(blob=reply.hash),))
+    native = decode_reply(reply.text.encode())
+    if spec.contract.is_plain_text and isinstance(verdict, Accepted) and verdict.artifact is not None:
+        text = verdict.artifact["data"][spec.contract.reply_field]
+        if text != native.content:
+            return AssistantMessage((kinds.Part(text=text),))
+    calls = tuple(ToolCall(call.id, call.name, "") for call in native.tool_calls)
+    ids = {call.id for call in calls}
+    if "" in ids or len(ids) != len(calls):
+        return AssistantMessage((kinds.Part(blob=reply.hash),))
+    return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
+
+
+def tool_result(call: str, result: str, content: bytes, notes: str = "") -> ContextMutation:
+    """Return the mutation for the result of a call: its content, by hash, the images that it names, and notes."""
+    images = image_parts(content)
+    parts = (kinds.Part(blob=result), *images, *([kinds.Part(text=f"\n{notes}")] if notes else []))
+    return MultimodalToolResult(call, parts, ()) if images else ToolResult(call, parts)
+
+
+def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
+    """Return the request that follows a rejected answer; empty for the usual one: answer with JSON."""
+    if spec.form != "tools":
+        return ""
+    if decode_reply(reply.text.encode()).tool_calls:
+        return _again_with_tools(spec) if spec.tools else "Answer without tools."
+    if not spec.candidates:
+        return "Call a tool."
+    return "Reply again in text." if spec.contract.is_plain_text else ""
+
+
+def _again_with_tools(spec: TurnSpec) -> str:
+    return "Correct the calls, or answer without them." if spec.candidates else "Correct the calls."
+
+
+def aborted_batch(
+    message: AssistantMessage,
+    results: dict[int, str],
+    done: dict[int, ContextMutation],
+    reason: str,
+    interrupted: dict[int, str],
+) -> tuple[ContextMutation, ...]:
+    """Return the mutations for an answer of whose ops only some have a result.
+
+    `done` has the results of native tool calls, by their positions. `interrupted` has the kinds of the ops that had
+    begun and may have taken effect, by their positions; without native tool calls, there is at most one.
+    """
+    if not message.tool_calls:
+        ended = f"The turn was aborted{f': {one_line(reason)}' if reason else ''}."
+        note = "The other ops were not executed."
+        for kind in interrupted.values():
+            note = (
+                f"`{kind}` was interrupted and may have taken effect: check before you repeat it. The ops after it "
+                "were not executed."
+            )
+        return (message, UserMessage(results_message([*results.values()], f"{ended} {note}")))
+    each = (
+        done.get(position) or ToolCancelled(call.id, call.name, reason, is_outcome_unknown=position in interrupted)
+        for position, call in enumerate(message.tool_calls)
+    )
+    return (message, *each)

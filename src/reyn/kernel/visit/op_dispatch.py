@@ -119,6 +119,14 @@ class OpLog:
             harmless[name] = is_safe and harmless.get(name, True)
         return frozenset(name for name, is_safe in harmless.items() if is_safe)
 
+    def unsafe_done(self) -> tuple[tuple[str, ...], tuple[Blob, ...]]:
+        """Return the arguments of the unsafe ops that succeeded: their hashes, and the contents."""
+        form_of = self._vocabulary.form_of
+        done = [args for args, _, is_ok in self.performed if is_ok]
+        unsafe = [args for args in done if (form := form_of(args)) is not None and form.effect_of(args) == "unsafe"]
+        blobs = tuple(Blob.of(canonical(args)) for args in unsafe)
+        return tuple(blob.hash for blob in blobs), blobs
+
     def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
         """Return the results after the first ones by the positions of their ops in the answer of a call.
 

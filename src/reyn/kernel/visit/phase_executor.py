@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
-    from reyn.kernel.visit.turn_spec import TurnSpec
 
 
 MAX_TRUNCATED_READS = 10
@@ -247,15 +247,15 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     if phase.calls_hooks(tape.state) and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
         draft = progress.draft()
     if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
-        progress.count_calls(await compact(plan, phase, progress.call, tape))
+        progress.count_calls(await compact(plan, phase, context, progress.call, tape))
         draft = progress.draft()
     last_call = progress.call
     progress.count_calls(1)
     prompt: Prompt | None = None
-    if context.most_tokens is not None or phase.limits_prompt(tape.state):
+    if context.limit is not None or phase.limits_prompt(tape.state):
         contents = context.contents(last_call)
         if context.grows(draft.spec):
-            fitted, most = context.transcript, context.most_tokens
+            fitted, most = context.transcript, context.limit
             prompt = await fit_transcript(
                 progress.draft, fitted, contents, phase, progress.log, progress.call, tape, most
             )
@@ -366,10 +366,11 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
-        hand_over(
-            phase, entry, verdict.artifact, log, tape, status=status, reason=verdict.reason, extra=verdict.handoff
-        )
-    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
+        reason, extra = verdict.reason, verdict.handoff
+        hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
+    rolls_back = phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
+    done, blobs = log.unsafe_done() if rolls_back and log.performed else ((), ())
+    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done), *blobs)
     return None
 
 
@@ -384,7 +385,8 @@ def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -
 async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
     """Restore the files that the visit changed, then record its failure."""
     await _restore_files(f"{entry.step}.restore", log, tape)
-    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code))
+    done, blobs = log.unsafe_done()
+    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done), *blobs)
 
 
 async def _restore_files(call: str, log: OpLog, tape: Tape) -> None:

@@ -6,7 +6,8 @@ that every call that is sent has its result. Of the current turn, only calls tha
 the model sees what it has done. The run's own transcript stays whole; the frame records what was sent.
 
 The current turn of a conversation, which no summary replaces, may exceed the conversation's `max_tokens`. Then results
-of ops that may be repeated are truncated, except the newest ones.
+of ops that may be repeated are truncated, except the newest ones. While no summary can be asked for, older turns are
+left out for it, too.
 """
 
 from __future__ import annotations
@@ -44,13 +45,23 @@ if TYPE_CHECKING:
     from reyn.kernel.core.conversations import Transcript
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Contents, Draft
-    from reyn.kernel.visit.turn_spec import TurnSpec
 
 _LEFT_OUT = "(older turns are left out)\n\n"
 _MARKER_TOKENS = 40
 """What a truncated result takes at least: a few words, and how to read the whole."""
+
+
+class TranscriptLimit(NamedTuple):
+    """The size that the transcript of a conversation should not exceed in a prompt.
+
+    `leaves_out` is whether turns before the current one may be left out for it.
+    """
+
+    tokens: int
+    leaves_out: bool = False
 
 
 async def fit_transcript(
@@ -61,19 +72,20 @@ async def fit_transcript(
     log: OpLog,
     call: str,
     tape: Tape,
-    most: int | None = None,
+    most: TranscriptLimit | None = None,
 ) -> Prompt | None:
     """Return the prompt of a turn within its budget; `None` if it needs none. Stops the run if that is impossible.
 
-    `most` is the size of the transcript that it should not exceed, if results can be truncated to it.
+    `most` is the size that the transcript should not exceed, if it can be truncated to it.
     """
     attempts, soft = 0, None
-    if most is not None and transcript.tokens > most:
+    if most is not None and transcript.tokens > most.tokens:
         spec, _, sent = draft(is_truncated=False)
         whole = contents.including(spec.stable)
         size = _Size.of(transcript, sent, whole)
-        least = TranscriptLayout.of(transcript, sent, log, whole, is_soft=True).least
-        soft = max(most + size.tokens - transcript.tokens + MESSAGE_TOKENS * size.messages, least)
+        soft = most.tokens + size.tokens - transcript.tokens + MESSAGE_TOKENS * size.messages
+        if not most.leaves_out:
+            soft = max(soft, TranscriptLayout.of(transcript, sent, log, whole, most).least)
     while True:
         budget = TurnBudget.of(phase, tape, soft)
         if budget is None:
@@ -90,7 +102,7 @@ async def fit_transcript(
         attempts += 1
         tight_spec, _, tight_sent = draft(is_truncated=True)
         tight = TranscriptLayout.of(
-            transcript, tight_sent, log, contents.including(tight_spec.stable), is_soft=budget.is_soft
+            transcript, tight_sent, log, contents.including(tight_spec.stable), most if budget.is_soft else None
         )
         fitting = _TranscriptFitting(tight, budget.tokens, budget.factor)
         prompt = await budget.fit(fitting, Prompt(spec, ()), tight, tight_spec, f"{call}.tokens{attempts}")
@@ -135,8 +147,7 @@ class TranscriptLayout(PromptLayout):
         log: OpLog,
         contents: Contents,
         blobs: Sequence[Blob] = (),
-        *,
-        is_soft: bool = False,
+        soft: TranscriptLimit | None = None,
     ) -> None:
         """Lay out messages.
 
@@ -147,10 +158,11 @@ class TranscriptLayout(PromptLayout):
             log: The ops of the visit.
             contents: The contents of the messages.
             blobs: Those that are not stored yet.
-            is_soft: Whether only older results of ops that may be repeated are truncated.
+            soft: The soft limit, if there is one. Of the current turn, only older results of ops that may be repeated
+                are truncated for it.
         """
         self._input = begins
-        self._is_soft = is_soft
+        self._is_soft = is_soft = soft is not None
         self._harmless = log.harmless_results()
         self._first_added = len(messages) - added
         self._names: Mapping[str, str] = dict(zip(log.results, log.calls, strict=True))
@@ -165,7 +177,12 @@ class TranscriptLayout(PromptLayout):
             tuple(number for number in range(start, end) if number != begins)
             for start, end in zip(starts, ends, strict=bool(starts))
         ]
-        self.turns = [turn for turn in turns if not is_soft and (turn[0] < begins or not self._is_done(messages, turn))]
+        leaves_out = soft is None or soft.leaves_out
+        self.turns = [
+            turn
+            for turn in turns
+            if (leaves_out if turn[0] < begins else not (is_soft or self._is_done(messages, turn)))
+        ]
         """The numbers of the messages of each turn that can be left out, the oldest turn first."""
         super().__init__(messages, log, contents, is_truncated=True)
 
@@ -176,8 +193,7 @@ class TranscriptLayout(PromptLayout):
         sent: NormalizedMessageList,
         log: OpLog,
         contents: Contents,
-        *,
-        is_soft: bool = False,
+        soft: TranscriptLimit | None = None,
     ) -> TranscriptLayout:
         """Lay out what a turn would send. Messages of a caller's history are stored to be referred to."""
         blobs: list[Blob] = []
@@ -186,7 +202,7 @@ class TranscriptLayout(PromptLayout):
             contents = contents.including(blob)
         added = sent.length - transcript.length
         begins = 1 if transcript.visit else _last_said(sent[: len(messages) - added])
-        return cls(messages, begins, added, log, contents, blobs, is_soft=is_soft)
+        return cls(messages, begins, added, log, contents, blobs, soft)
 
     @property
     def least(self) -> int:

@@ -39,8 +39,7 @@ from reyn.context.render import (
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel
-from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer, tool_result
-from reyn.kernel.visit.model_call import ask
+from reyn.kernel.visit.model_call import aborted_batch, answer_message, ask, next_answer, tool_result
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
 from reyn.models import PerformedOp, Turn
@@ -57,9 +56,10 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
-    from reyn.kernel.visit.turn_spec import TurnSpec
+    from reyn.kernel.visit.transcript_budget import TranscriptLimit
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -109,7 +109,8 @@ class TurnContext:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
         hooked: The mutations of hooks for this turn, if it has a fresh frame.
         wants_compaction: Whether the model asked for a compaction.
-        most_tokens: The size that the transcript exceeded before this turn, if it did.
+        limit: The size that the transcript exceeded before this turn, if it did.
+        leaves_out: Whether prompts leave older turns out, because no summary could be asked for in this visit.
         needs_images: Whether only a model that reads images can answer: images came with the message, with the run's
             history in the first turn, or from a hook. Those of earlier turns can be described.
         truncated: The names under which ops can read content that the frames of the visit truncate.
@@ -137,8 +138,8 @@ class TurnContext:
         """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
         self.hooked: tuple[ContextMutation, ...] = ()
-        self.wants_compaction = False
-        self.most_tokens: int | None = None
+        self.wants_compaction = self.leaves_out = False
+        self.limit: TranscriptLimit | None = None
         self.needs_images = bool(prepared.images)
         self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
         """The turn whose ops are being executed, its call, and the number of results before it."""
@@ -268,7 +269,7 @@ class TurnContext:
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
         message = answer_message(spec, answer.reply, verdict)
-        more: tuple[ContextMutation, ...]
+        more: tuple[ContextMutation, ...] = ()
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
             note = "" if self.is_conversation else turns_left_note(turns_left, self._log.work_note)
@@ -277,8 +278,6 @@ class TurnContext:
         elif results:
             notes = "" if is_final else turns_left_note(turns_left, self._log.work_note)
             more = (UserMessage(results_message(results, notes)),)
-        else:
-            more = ()
         self._extend((message, *more))
 
     def _tool_result(self, call: str, result: str, notes: str = "") -> ContextMutation:

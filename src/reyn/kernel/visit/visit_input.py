@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.context.field_order import plain_text
 from reyn.context.frame import Rollback
-from reyn.context.words import plain_text
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
 from reyn.kernel.visit.steps import run_steps
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARS = 10_000_000
 _MESSAGE = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+_MAX_DONE = 200
+"""The bytes of an op of an earlier visit that a prompt shows, at most."""
 NO_REPLY = "no reply to the last message"
 """Begins what a conversation shows instead of a reply, after a turn without one."""
 
@@ -39,7 +41,13 @@ async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Ta
 def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
     """Return the input of a visit that needs no preparation; `None` if it needs some."""
     definition = phase.definition
-    if entry.rollback is not None or definition.preprocessor or definition.reads or _continues(phase, entry):
+    if (
+        entry.rollback is not None
+        or entry.done
+        or definition.preprocessor
+        or definition.reads
+        or _continues(phase, entry)
+    ):
         return None
     name = entry.input.hash
     if len(tape.content(name)) > phase.settings.sizes.input_bytes:
@@ -70,9 +78,11 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
         content = Blob.of(canonical(enriched))
-    rollback = None
+    done = tuple(tape.content(name)[:_MAX_DONE].decode(errors="ignore") for name in entry.done)
+    rollback = Rollback(None, "", done) if done else None
     if back is not None:
-        rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
+        rejected = log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape)
+        rollback = Rollback(rejected, back.reason, done)
     reads = tuple(
         (name, log.truncate(f"{entry.step}.read{number}", entry.latest[name], limit, tape))
         for number, name in enumerate(phase.definition.reads, start=1)

@@ -32,7 +32,7 @@ from reyn.journal import (
     check_json,
     kinds,
 )
-from reyn.journal.cancellation import cancellation
+from reyn.journal.cancellation import cancellation, refused, refused_queue
 from reyn.journal.family import asking_run, lineage, parse_reply, reply_to
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
@@ -248,18 +248,28 @@ def take_messages(journal: Journal, clock: Clock, run_id: str) -> None:
         tape.flush_now(journal)
 
 
+def refuse_late_messages(journal: Journal, clock: Clock, run_id: str) -> None:
+    """Record the messages that reached a run while its last events were committed, after the claim was released."""
+    row = journal.find(run_id)
+    if row is not None and journal.drain(run_id, row.messages_taken):
+        take_messages(journal, clock, run_id)
+
+
 def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
     Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
-    reply to a question of a sub-run goes to the sub-run's inbox.
+    reply to a question of a sub-run goes to the sub-run's inbox. At the end of a run, what was said to it is refused.
     """
     events: list[EventWithBlobs] = []
+    if state.status in ENDED:
+        events += refused_queue(state.inbox.queued, state.status)
     wait = state.wait if state.wait is not None and state.wait.run is None else None
     can_abort = state.is_turn_open
     for number, message in enumerate(messages):
         if isinstance(message.payload, Cancel):
-            return events + [(body, ()) for body in cancellation(messages[number:], state.reserved)]
+            queued = state.inbox.queued if state.status not in ENDED else ()
+            return events + cancellation(messages[number:], state.reserved, queued)
         body, blobs = to_event(message.id, message.payload, wait, state, now, can_abort=can_abort)
         events.append((body, blobs))
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
@@ -279,18 +289,18 @@ def to_event(
     match request:
         case AbortTurn(reason, partial):
             if not can_abort:
-                return kinds.MessageRefused(message, request.name, "no turn of a conversation is in progress"), ()
+                return refused(message, request, "no turn of a conversation is in progress")
             text = Blob.of(partial.encode()) if partial else None
             return kinds.TurnAborted(reason, message, text.hash if text else None), (text,) if text else ()
         case ChangeMemory(action, text):
             is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
             reason = memory_error(state.memory(state.phase), action, text) if is_known else "no conversation began"
             if reason:
-                return kinds.MessageRefused(message, request.name, reason), ()
+                return refused(message, request, reason)
             return kinds.MemoryChanged(state.phase, action, text, message), ()
         case Say(text, by, ask, images, instructions):
-            if reason := images_error(images):
-                return kinds.MessageRefused(message, request.name, reason), ()
+            if reason := f"the run is {state.status}" if state.status in ENDED else images_error(images):
+                return refused(message, request, reason)
             content, (refs, pictures) = Blob.of(text.encode()), stored_images(images)
             told = Blob.of(instructions.encode()) if instructions is not None else None
             named = told.hash if told is not None else None
@@ -300,7 +310,7 @@ def to_event(
             return kinds.ConversationRenamed(title, message, by), ()
         case ReportRun(run, status, text, usage, answers):
             if reason := state.inbox.report_error(run, status):
-                return kinds.MessageRefused(message, request.name, reason), ()
+                return refused(message, request, reason)
             content = Blob.of(text.encode())
             return kinds.MessageQueued(content.hash, message, "", run, status, usage, answers), (content,)
         case RaiseLimit(limit, value):
@@ -310,7 +320,7 @@ def to_event(
             if not reason and wait is not None and wait.is_expired(now):
                 reason = f"the question `{asked}` has expired"
             if reason:
-                return kinds.MessageRefused(message, request.name, reason), ()
+                return refused(message, request, reason)
             content = Blob.of(canonical(value))
             return kinds.WaitAnswered(asked, content.hash, message, by), (content,)
 

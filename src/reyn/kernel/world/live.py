@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
 from reyn.errors import BudgetExceeded, InternalError
-from reyn.journal import AbortTurn, Cancel, kinds
+from reyn.journal import ENDED, AbortTurn, Cancel, kinds
 from reyn.journal.family import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
@@ -340,7 +340,9 @@ class LiveWorld:
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return events + inbox_events(messages, state, self.now()) if messages else events
+        if messages or (state.inbox.queued and state.status in ENDED):
+            events += inbox_events(messages, state, self.now())
+        return events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         pinned, recorded = resumption.pinned, state.started.hooks

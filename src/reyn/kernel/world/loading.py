@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from reyn.config import RunSettings
 from reyn.config.values import PromptLimit
 from reyn.errors import OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, ordered
@@ -26,7 +27,6 @@ from reyn.vocabulary import OpSpec, Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from reyn.config import RunSettings
     from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.models.roster import Roster
@@ -157,6 +157,14 @@ _pinned_settings: dict[int, tuple[RunSettings, Blob]] = {}
 """The last copy of settings, by the object, which stays alive here."""
 
 
+def unpin_settings(content: bytes) -> RunSettings:
+    """Return the settings of a run from its recorded copy. Raises `RunBlocked` if the copy cannot be read."""
+    try:
+        return msgspec.json.decode(content, type=RunSettings)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
+
+
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
     """Return the specifications of every op that a run of a skill may be offered, as the copy that the run records."""
     kinds = skill.op_kinds
@@ -186,6 +194,18 @@ def unpin_ops(content: bytes) -> Vocabulary:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's copy of its op specifications cannot be read: {error}") from error
     return Vocabulary(specs)
+
+
+def unpin_settings(content: bytes) -> RunSettings:
+    """Return the settings of a run from its recorded copy.
+
+    Raises:
+        RunBlocked: the copy cannot be read.
+    """
+    try:
+        return msgspec.json.decode(content, type=RunSettings)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
 
 
 def check_ops(run_id: str, skill: Skill, ops: OpTable) -> None:

@@ -360,7 +360,7 @@ def _within_budget(plan: Plan, call: Call, env: Env) -> Plan:
     try:
         env.budget.add_recorded(plan.blobs)
     except OpBudgetExceeded as error:
-        return Plan(plan.rule, result=call.failed(error))
+        return Plan(plan.rule, result=call.failed(error), approval=plan.approval)
     return plan
 
 

@@ -35,7 +35,7 @@ from reyn.kernel.world.budgets import Budgets
 from reyn.kernel.world.environments import Environments
 from reyn.kernel.world.hooks import check_hooks, hook_name
 from reyn.kernel.world.inbox import InboxPolling
-from reyn.kernel.world.loading import unpin_ops
+from reyn.kernel.world.loading import unpin_ops, unpin_settings
 from reyn.kernel.world.op_performer import OpPerformer
 from reyn.lint import check_skill, lint_agent, lint_skill
 from reyn.models.roster import Roster
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import LoadResult, Skill
     from reyn.skills.cases import TrialReport
+    from reyn.skills.resolve import MayRead
     from reyn.workspace import Roots
 
     Listener = Callable[[Event], None]
@@ -120,7 +121,7 @@ class Services:
     allow_shell: bool = False
     allow_unsafe_python: bool = False
     base: Services | None = None
-    run_cases: Callable[[Path], TrialReport] | None = None
+    run_cases: Callable[[Path, MayRead | None], TrialReport] | None = None
     origin: Roots | None = None
 
     def __post_init__(self) -> None:
@@ -261,8 +262,10 @@ class Services:
         journal, scrubber = (lambda: self.existing_journal), (lambda: self._key_scrubber)
         return OpPerformer(self.ops, environments, journal, self.identity, self.compile_skill, scrubber)
 
-    def load(self, skill: str) -> Skill:
+    def load(self, skill: str, may_read: MayRead | None = None) -> Skill:
         """Load a skill by name or path; `agent:NAME` is a conversation with an agent of one turn.
+
+        `may_read` is called with each file before it is read, and raises an error if it may not be read.
 
         Raises:
             SkillInvalid: `reyn lint` finds errors in it.
@@ -270,7 +273,7 @@ class Services:
         """
         if skill.startswith(AGENT_PREFIX):
             return self.agent_skill(skill.removeprefix(AGENT_PREFIX), is_single_turn=True)
-        return load_skill(self.library.find(skill), self.ops.vocabulary, self.library, self._check)
+        return load_skill(self.library.find(skill), self.ops.vocabulary, self.library.asking(may_read), self._check)
 
     def _check(self, loaded: LoadResult) -> list[Finding]:
         """Return every finding about a skill that is to run."""
@@ -319,22 +322,23 @@ class Services:
             vocabulary = unpin_ops(specs) if specs is not None else self.ops.vocabulary
             while len(self._compiled) >= _CACHED_SKILLS:
                 self._compiled.pop(next(iter(self._compiled)))
-            self._compiled[key] = CompiledSkill(unpin(skill), _to_settings(settings), vocabulary)
+            self._compiled[key] = CompiledSkill(unpin(skill), unpin_settings(settings), vocabulary)
         return self._compiled[key]
 
     def settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> RunSettings:
         """Return the settings of a run."""
         return self.compile_skill(started, content).settings
 
-    def _findings_of(self, folder: Path) -> list[Finding]:
+    def _findings_of(self, folder: Path, may_read: MayRead) -> list[Finding]:
         classes = {*self.config.models, *self.trust.ignored_models}
-        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox, classes)
+        library = self.library.asking(may_read)
+        return lint_skill(folder, library, self.ops.vocabulary, self.config.python.sandbox, classes)
 
-    def try_folder(self, folder: Path) -> TrialReport:
+    def try_folder(self, folder: Path, may_read: MayRead | None = None) -> TrialReport:
         """Run the cases of the skill in a folder with their scripted answers, in memory and without effects outside."""
         run_cases = (self.base or self).run_cases
         assert run_cases is not None
-        return run_cases(folder)
+        return run_cases(folder, may_read)
 
     # -- new runs -------------------------------------------------------------------------------------
 
@@ -444,10 +448,3 @@ class Services:
             self.commits.close()
         if "journal" in vars(self):
             self.journal.close()
-
-
-def _to_settings(content: bytes) -> RunSettings:
-    try:
-        return msgspec.json.decode(content, type=RunSettings)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from reyn.journal import digest
-from reyn.ops.file.reading import read_file
-from reyn.ops.file.searching import glob_files, glob_root, grep_files
+from reyn.ops.file.reading import is_folder, read_file
+from reyn.ops.file.searching import glob_files, glob_root, grep_files, spelled_names
 from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
 from reyn.ops.op import Call, Env, HoldsSecret, Plan, RecordedChanges, Result, approval_of
 from reyn.permissions import Denied, NeedsApproval, refusal
@@ -27,6 +27,8 @@ from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from reyn.permissions import Verdict
 
 _MAX_FILE_CHARS = 1_000_000
 _MAX_LINES = 10_000_000
@@ -222,6 +224,8 @@ class FileOp:
         arguments = _FORMS[op].complete(call.args)
         location = locate(_PATHS[op](arguments), env.roots)
         verdict = env.gate.write(location) if op in _WRITERS else env.gate.read(location)
+        if op in _SLOW and not isinstance(verdict, Denied):
+            verdict = _may_search(arguments, location, env)
         if isinstance(verdict, Denied):
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
@@ -239,7 +243,7 @@ class FileOp:
         except HoldsSecret:
             raise
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
-            return Plan(verdict.rule, result=call.failed(error), approval=read_approval)
+            return Plan(verdict.rule, result=call.failed(error))
         if isinstance(written, Denied):
             return written
         fields, change, source_approval = written
@@ -268,6 +272,20 @@ def _content_hash(location: Location, env: Env) -> str:
     return ""
 
 
+def _may_search(arguments: Arguments, location: Location, env: Env) -> Verdict:
+    """Decide about a search: the folder or file that it starts from, then what its pattern spells below it."""
+    verdict, names = _may_look(location, env), spelled_names(arguments)
+    if isinstance(verdict, Denied) or not names:
+        return verdict
+    inside = _may_look(location.below(*names), env)
+    return inside if isinstance(inside, Denied) else verdict
+
+
+def _may_look(location: Location, env: Env) -> Verdict:
+    verdict = env.gate.read(location)
+    return verdict if isinstance(verdict, Denied) or not is_folder(location, env) else env.gate.search(location)
+
+
 def _read(call: Call, plan: Plan, env: Env) -> Result:
     op: str = call.args["op"]
     arguments = _FORMS[op].complete(call.args)
@@ -275,7 +293,8 @@ def _read(call: Call, plan: Plan, env: Env) -> Result:
         (location,) = plan.locations
     else:
         location = locate(_PATHS[op](arguments), env.roots)
-        if refused := refusal(env.gate.read(location), approved=plan.approved):
+        verdict = _may_search(arguments, location, env) if op in _SLOW else env.gate.read(location)
+        if refused := refusal(verdict, approved=plan.approved):
             return call.denied(refused)
     return _READERS[op](call, arguments, location, env)
 

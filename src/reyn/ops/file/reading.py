@@ -70,10 +70,10 @@ def look_at(location: Location, env: Env, guard: Guard | None = None) -> tuple[F
 
 def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
     """Return which files in or below a location may be read with it: an approval covers what its rule asks about."""
-    verdict = env.gate.read(folder)
+    verdict = env.gate.search(folder)
 
     def is_readable(location: Location) -> bool:
-        found = env.gate.read(location)
+        found = env.gate.read_listed(location)
         is_same = isinstance(found, NeedsApproval) and isinstance(verdict, NeedsApproval) and found.rule == verdict.rule
         return is_same or isinstance(found, Allowed)
 
@@ -86,7 +86,7 @@ def not_found(location: Location, env: Env) -> OpFailed:
     missing = location.parts[len(above.parts)] if location.parts else ""
     similar = difflib.get_close_matches(missing, names[:_MAX_COMPARED], _MAX_SUGGESTIONS)
     paths = (above.below(name).display_path for name in similar or names)
-    readable = (path for path in paths if isinstance(env.gate.read(locate(path, env.roots)), Allowed))
+    readable = (path for path in paths if isinstance(env.gate.read_listed(locate(path, env.roots)), Allowed))
     return OpFailed(f"there is no file `{location.display_path}`", suggestions=list(islice(readable, _MAX_SUGGESTIONS)))
 
 

@@ -109,6 +109,12 @@ def has_no_wildcards(name: str) -> bool:
     return not any(wildcard in name for wildcard in "*?[")
 
 
+def spelled_names(arguments: Arguments) -> tuple[str, ...]:
+    """Return the names before the first wildcard of a search, below the folder that it starts from."""
+    pattern = split(_glob(arguments))[1] if arguments["op"] == "glob" else anywhere(arguments["glob"])
+    return tuple(takewhile(has_no_wildcards, pattern.names))
+
+
 # -- glob -----------------------------------------------------------------------------------------------------
 
 TOO_LONG = f"the search took longer than {SEARCH_SECONDS:g} seconds; give a narrower path or a simpler pattern"

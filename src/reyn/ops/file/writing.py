@@ -96,7 +96,7 @@ _BREAKS = re.compile(r"\s*\n\s*")
 
 def write_index(arguments: Arguments, location: Location, env: Env) -> Written | Denied:
     folder = locate(arguments["path"], env.roots)
-    verdict = env.gate.read(folder)
+    verdict = env.gate.search(folder)
     if isinstance(verdict, Denied):
         return verdict
     if kind_of(folder, env.roots) != "folder":

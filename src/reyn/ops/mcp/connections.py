@@ -19,7 +19,7 @@ from reyn.errors import McpDefinitionsInvalid
 from reyn.folders import FILE, open_inside, replace_beneath
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.transport import http_client, stdio
+from reyn.ops.mcp.transport import ENDED, http_client, stdio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -198,7 +198,10 @@ class ServerTimeout(OpFailed):
 
 
 class Connections:
-    """The connections of one runtime. A connection that failed is opened again by the next call."""
+    """The connections of one runtime. A connection that failed is opened again by the next call.
+
+    If the server broke the protocol between two calls, the next one reports it, and the one after it is executed.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -223,6 +226,7 @@ class Connections:
             connection = self._open[key] = Connection(name, server, dict(credentials), str(self._root))
             if closed is not None:
                 await closed.aclose()
+                closed.raise_fault()
         await connection.ready()
         return connection
 
@@ -247,6 +251,7 @@ class Connection:
         self._credentials = credentials
         self._root = root
         self._fault = ""
+        self._is_reported = False
         self._errors = bytearray()
         """The end of what the server wrote to its standard error."""
         self._client: Any = None
@@ -283,6 +288,7 @@ class Connection:
     def _fail(self, error: BaseException) -> None:
         if self._opened.done():
             return
+        self._is_reported = True
         error = _cause(error)
         if isinstance(error, TimeoutError):
             message = f"the MCP server `{self.name}` did not start within {self._server.timeout:g} seconds"
@@ -319,6 +325,11 @@ class Connection:
     def _closed(self, fault: str) -> None:
         self._fault = self._fault or fault
         self._stop.set()
+
+    def raise_fault(self) -> None:
+        """Raise what the server did wrong while no call waited for it."""
+        if not self._is_reported and self._fault not in ("", ENDED):
+            raise ServerFailed(f"the MCP server `{self.name}`: {self._fault}{self._last_lines}")
 
     async def _note(self, message: Any) -> None:
         if "ToolListChanged" in type(getattr(message, "root", message)).__name__:
@@ -363,6 +374,7 @@ class Connection:
                 raise ServerTimeout(message)
             return task.result()
         except OpFailed:
+            self._is_reported = True
             self._stop.set()  # its state is unknown; the next call starts it anew
             raise
         except asyncio.CancelledError:
@@ -370,6 +382,7 @@ class Connection:
         except BaseException as error:
             lines = self._last_lines if self._fault else ""
             if not self._is_answer(error):
+                self._is_reported = True
                 self._stop.set()
             raise ServerFailed(f"the MCP server `{self.name}`: {self._fault or _reason(error)}{lines}") from error
         finally:

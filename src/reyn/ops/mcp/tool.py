@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import McpDefinitionsInvalid, OpInvalid, ReynError
+from reyn.errors import McpDefinitionsInvalid, McpServerFailed, OpInvalid, ReynError
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.jsonschema.references import Definitions
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.connections import Connections, McpToolDefinition, ServerTimeout, read_definitions
+from reyn.ops.mcp.connections import Connections, McpToolDefinition, ServerFailed, ServerTimeout, read_definitions
 from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, secret_name
@@ -61,6 +61,8 @@ class McpTool:
             answer = await connection.call(self._tool.name, call.args.get("args", {}))
         except ServerTimeout as error:
             return call.timeout(str(error))
+        except ServerFailed as error:
+            return call.error(f"{McpServerFailed.code}: {error}")
         return await asyncio.to_thread(_result, call, answer)
 
     def _credentials(self, env: Env) -> dict[str, str]:

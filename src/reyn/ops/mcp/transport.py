@@ -1,6 +1,7 @@
-"""Transports to MCP servers with bounds that those of the SDK lack: the size of a message, and no environment.
+"""Transports to MCP servers with bounds that those of the SDK lack: sizes and numbers of messages, and no environment.
 
-A message larger than the limit ends the connection. Servers are stopped with everything that they started.
+A message larger than the limit ends the connection, and so do requests whose answers the server does not read. Servers
+are stopped with everything that they started.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _CHUNK = 65_536
 _MAX_ERRORS = 4_000
 _DRAIN_SECONDS = 1.0
 """How long to read what a server that has closed its output still writes to its standard error."""
+MAX_UNANSWERED = 100
+"""The requests of a server, such as `ping`, that wait for their answers. The SDK starts a task for each."""
+ENDED = "it ended"
 _TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 
@@ -48,7 +52,8 @@ async def stdio(
     inbound, received = anyio.create_memory_object_stream[Any](0)
     sent, outbound = anyio.create_memory_object_stream[Any](0)
     errors_end = asyncio.create_task(_keep_end(server.stderr, errors))
-    work = (_read(server.stdout, inbound, on_close, errors_end), _write(outbound, server.stdin))
+    asked = _Requests()
+    work = (_read(server.stdout, inbound, on_close, errors_end, asked), _write(outbound, server.stdin, asked))
     tasks = [errors_end, *(asyncio.create_task(_until_closed(one, on_close)) for one in work)]
     try:
         yield received, sent
@@ -123,8 +128,27 @@ async def _keep_end(stderr: asyncio.StreamReader, errors: bytearray) -> None:
         del errors[:-_MAX_ERRORS]
 
 
+class _Requests:
+    """Counts the requests of a server that have no answer yet."""
+
+    def __init__(self) -> None:
+        self._unanswered = 0
+
+    def received(self, message: Any) -> None:
+        self._unanswered += hasattr(message, "method") and hasattr(message, "id")
+        if self._unanswered > MAX_UNANSWERED:
+            raise _ServerFault(f"it sent more than {MAX_UNANSWERED} requests without reading the answers")
+
+    def sent(self, message: Any) -> None:
+        self._unanswered -= not hasattr(message, "method")
+
+
 async def _read(
-    stdout: asyncio.StreamReader, inbound: Any, on_close: Callable[[str], None], errors_end: asyncio.Task[None]
+    stdout: asyncio.StreamReader,
+    inbound: Any,
+    on_close: Callable[[str], None],
+    errors_end: asyncio.Task[None],
+    asked: _Requests,
 ) -> None:
     """Pass the messages of a server on, until it ends or does something wrong."""
     from mcp.shared.message import SessionMessage
@@ -133,9 +157,10 @@ async def _read(
         try:
             async for line in _lines(stdout):
                 if (message := _message(line)) is not None:
+                    asked.received(message)
                     await inbound.send(SessionMessage(message))
             await asyncio.wait([errors_end], timeout=_DRAIN_SECONDS)
-            on_close("it ended")
+            on_close(ENDED)
         except _ServerFault as fault:
             on_close(str(fault))
 
@@ -169,13 +194,15 @@ def _message(line: bytes) -> Any:
         raise _ServerFault("it sent a message that is not valid JSON-RPC") from error
 
 
-async def _write(outbound: Any, stdin: asyncio.StreamWriter) -> None:
-    """Send messages to a server."""
+async def _write(outbound: Any, stdin: asyncio.StreamWriter, asked: _Requests) -> None:
+    """Send messages to a server. One is sent when the server's pipe has taken it."""
+    stdin.transport.set_write_buffer_limits(0)
     async with outbound:
         async for message in outbound:
             text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             stdin.write(text.encode("utf-8", "backslashreplace") + b"\n")
             await stdin.drain()
+            asked.sent(message.message)
 
 
 async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[str], None]) -> None:
