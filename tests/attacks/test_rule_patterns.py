@@ -170,7 +170,7 @@ def test_a_decision_takes_no_more_steps_than_pattern_times_path(monkeypatch: pyt
         nonlocal steps
         steps += 1
         assert steps <= 60 * 100
-        return must_spell(*arguments)  # type: ignore[arg-type]
+        return must_spell(*arguments)
 
     monkeypatch.setattr(paths, "must_spell", counted)
     pattern = PathPattern.parse("/" + wild * 30 + "x")

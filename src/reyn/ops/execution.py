@@ -106,7 +106,7 @@ def _decide(op: Op, call: Call, env: Env, permissions: Collection[str]) -> Verdi
     """Return the verdict of the gate on an op that needs permissions."""
     own = op.spec.permission
     keys = {*permissions, *((own,) if own else ())}
-    target = op.target(copied(call)) if _is_targeted(type(op)) else None  # type: ignore[attr-defined]
+    target = op.target(copied(call)) if _is_targeted(type(op)) else None  # type: ignore[attr-defined]  # `_is_targeted` has checked it
     if target is not None:
         if not isinstance(target, str):
             raise TypeError(f"`target` returned a {type(target).__name__}, not a str")

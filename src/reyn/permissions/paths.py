@@ -41,7 +41,7 @@ def must_spell(name: str, index: int, access: AccessMode) -> bool:
     return (
         (index == 0 and lower in _OWN_NAMES)
         or lower in EXECUTED_NAMES
-        or os.path.splitext(lower)[1] in EXECUTED_SUFFIXES  # noqa: PTH122
+        or os.path.splitext(lower)[1] in EXECUTED_SUFFIXES  # noqa: PTH122 - a name
         or EXECUTED_FAMILIES.fullmatch(lower) is not None
     )
 
@@ -133,7 +133,7 @@ def _matches(segment: str, name: str, index: int, access: AccessMode) -> bool:
         return True
     if name.startswith("."):
         return segment.startswith(".")
-    suffix = os.path.splitext(name)[1]  # noqa: PTH122
+    suffix = os.path.splitext(name)[1]  # noqa: PTH122 - a name
     return suffix.casefold() in EXECUTED_SUFFIXES and segment.endswith(suffix)
 
 
@@ -186,7 +186,7 @@ class RestrictedPath:
         reached, written = self.positions(names_of(target)), self.positions(names_of(link))
         if self.is_end(reached) or min(written, default=0) < self._depth:
             return False
-        return bool(written - reached) if os.path.isdir(target) else self.is_end(written)  # noqa: PTH112
+        return bool(written - reached) if os.path.isdir(target) else self.is_end(written)  # noqa: PTH112 - text in
 
     def positions(self, names: tuple[str, ...]) -> Positions:
         """Return how much of the pattern the names of an absolute path match; nothing if they lead elsewhere."""

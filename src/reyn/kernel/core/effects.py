@@ -393,7 +393,7 @@ class ExecuteChild(Effect[kinds.ChildEnded]):
     """How many of them, this one included, execute at the same time."""
 
     @property
-    def needs_intent(self) -> bool:  # type: ignore[override]
+    def needs_intent(self) -> bool:  # type: ignore[override]  # the base class declares a variable
         """Whether its intent must become durable first. Together with others, that happens when it is started."""
         return self.concurrency == 1
 
