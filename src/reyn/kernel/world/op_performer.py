@@ -139,7 +139,7 @@ class OpPerformer:
             return denied, (result, args)
         if env is not None and plan.blobs:
             plan = _within_budget(plan, call, env)
-        approval = self._approval(effect, call, plan, args, tape)
+        approval = None if plan.approval is None else self._approval(effect, call, plan, args, tape)
         if isinstance(approval, tuple):
             return approval
         known = None if plan.result is None else Blob.of(canonical(plan.result))
@@ -166,15 +166,14 @@ class OpPerformer:
         plan = plan_op(op, call, self.environments.env(tape), is_foreign=False, planned=Plan())
         if isinstance(plan, Denied):
             return _denied(effect, call, plan)
-        approval = self._approval(effect, call, plan, args, tape)
+        approval = None if plan.approval is None else self._approval(effect, call, plan, args, tape)
         return approval if isinstance(approval, tuple) else None
 
     def _approval(
         self, effect: PlanOp | Permit, call: Call, plan: Plan, args: Blob, tape: Tape
-    ) -> kinds.Approved | OutcomeEvent | None:
-        """Return the approval that a plan has, or the event that asks for it; nothing if it needs none."""
-        if plan.approval is None:
-            return None
+    ) -> kinds.Approved | OutcomeEvent:
+        """Return the approval that a plan has, or the event that asks for it."""
+        assert plan.approval is not None
         action = action_digest(call, plan)
         rule = self._standing_rule(call, plan.approval, args)
         standing = None if effect.approved else self._standing(call, rule, tape)
