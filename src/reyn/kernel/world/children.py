@@ -37,8 +37,7 @@ from reyn.kernel.world.loading import (
 )
 from reyn.kernel.world.run_scope import call_name
 from reyn.kernel.world.unsafe_ops import describe, unsafe_ops
-from reyn.permissions import Denied, SkillRequests
-from reyn.skills.agents import agent_of
+from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -88,7 +87,6 @@ class Children:
         if effect.type == "background" and not isinstance(self.services.people, BackgroundPeople):
             raise SubRunFailed("only a chat executes skills in the background; run the skill with `run_skill`")
         skill = effect.pinned or self.services.load(effect.skill)
-        self._check_permitted(skill.name, tape)
         if skill.opens_conversation and state.phase in state.conversations:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, vocabulary)
@@ -110,15 +108,6 @@ class Children:
             effect.shares_workspace,
             rollback=effect.rollback,
         ), copies.blobs
-
-    def _check_permitted(self, skill: str, tape: Tape) -> None:
-        """Refuse a skill or an agent that a rule denies to run, also as a node or in a step of another skill."""
-        targets = {"run_skill": skill} | ({"agent": name} if (name := agent_of(skill)) else {})
-        for key, target in targets.items():
-            if self.services.policy.has_restrictions(key):
-                gate = self.services.performer.environments.gate_of(tape.state, tape.content)
-                if isinstance(found := gate.restriction(key, target), Denied):
-                    raise SubRunFailed(f"`{skill}` is not run: {found.rule}")
 
     # -- the ways in which an end comes back ------------------------------------------------------------
 
