@@ -207,7 +207,7 @@ def test_a_model_that_chooses_first_chooses_between_a_reply_and_each_skill(tmp_p
     assert [act.label for act in prompt.acts if "skill" not in act.fixed] == ["file", "remember", "forget", "recall"]
     assert [form.label for form in prompt.within(prompt.acts[2]).acts][:2] == ["file read", "file write"]
     assert prompt.texts[:2] == ("converse: Make a converse", "poster: Make a poster")
-    assert prompt.replies == ("a greeting", "a general question", "how are you?", "who are you?")
+    assert prompt.may_decide
     assert prompt.text == "hello"
     decision = without_acts(request)
     assert "run_skill" not in decision.messages[0].text

@@ -298,7 +298,7 @@ def test_a_small_model_fills_in_arguments_only(tmp_path: Path):
     request = model.requests[0]
     prompt = act_prompt(request)
     assert prompt is not None
-    assert not prompt.replies, "it cannot decide instead"
+    assert not prompt.may_decide
     [only] = prompt.acts
     [branch] = act_contract(request, only)["anyOf"]
     ops = branch["properties"]["ops"]

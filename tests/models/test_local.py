@@ -17,6 +17,7 @@ from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models import Candidate, Message, ModelRequest, PerformedOp, Turn, local
+from reyn.models.acting import WISHES, WITHOUT_ACTS
 from reyn.models.local import LocalModel
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE
 from reyn.vocabulary import OpForm, OpSpec
@@ -420,7 +421,7 @@ def test_a_small_model_reads_the_same_prompt_as_if_no_one_could_abort(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, parameters: int, note: str, rest: str
 ):
     engine = load(model, monkeypatch, FINISHED, FINISHED)
-    local._engine(model.path, model._settings).parameters = parameters  # type: ignore[arg-type]
+    local._engine(model.path, model._settings).parameters = parameters
     messages = (Message("system", TASK + note + rest), REQUEST.messages[1])
     asyncio.run(model.complete(msgspec.structs.replace(REQUEST, messages=messages)))
     sent = engine.requests[-1]["messages"][0]["content"]
@@ -453,13 +454,15 @@ MAY_ACT = msgspec.structs.replace(
     ops=(LOOK_UP, ASK),
     turn=Turn("hello", "be brief"),
 )
-GREETING, LOOKING, ASKING = (answer(piece(word, **{word: 0.5, "rest": 0.1})) for word in ("greet", "look", "ask"))
-NEITHER = [GREETING] * 5
-"""The topics of the messages that need no act."""
+GREETING, LOOKING, ASKING = (
+    [answer(piece(word, **{word: 0.5, "rest": 0.1}))] * len(WISHES) for word in ("greet", "look", "ask")
+)
+NEITHER = GREETING * len(WITHOUT_ACTS)
+"""What the messages that need no act ask for."""
 
 
 @pytest.mark.parametrize(
-    ("topic", "begun"),
+    ("wish", "begun"),
     [
         (GREETING, '{"reason": "", "choice": "go", "data":'),
         (LOOKING, '{"reason": "", "ops": [{"kind": "find", "op": "stock", "article":'),
@@ -467,16 +470,16 @@ NEITHER = [GREETING] * 5
     ],
 )
 def test_a_small_model_acts_if_the_input_is_more_like_an_act_than_like_messages_that_need_none(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch, topic: Any, begun: str
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, wish: list[Any], begun: str
 ):
-    engine = load(model, monkeypatch, topic, *NEITHER, LOOKING, ASKING, answer(piece(" {}}")))
+    engine = load(model, monkeypatch, *wish, *NEITHER, *LOOKING, *ASKING, answer(piece(" {}}")))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     reply = asyncio.run(model.complete(MAY_ACT))
     assert engine.requests[-1]["messages"][-1]["content"] == begun
     assert reply.text == begun + " {}}"
-    assert [request["messages"][0]["content"] for request in engine.requests[:8]] == [
-        "be brief\n\nFirst say in one word what you have to do."
-    ] * 8
+    asked = [[message["content"] for message in request["messages"]] for request in engine.requests[:16]]
+    assert {system for system, _, _ in asked} == {"be brief\n\nFirst say in one word what you have to do."}
+    assert [begins for _, _, begins in asked] == list(WISHES) * 8
 
 
 def done(**article: str) -> ModelRequest:
@@ -488,7 +491,7 @@ def done(**article: str) -> ModelRequest:
 
 def test_after_an_act_the_parts_of_the_input_that_are_left_decide(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
     acting = answer(piece(' "red candles"}]}'))
-    engine = load(model, monkeypatch, LOOKING, *NEITHER, LOOKING, ASKING, acting, answer(piece(" {}}")))
+    engine = load(model, monkeypatch, *LOOKING, *NEITHER, *LOOKING, *ASKING, acting, answer(piece(" {}}")))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     assert "red candles" in asyncio.run(model.complete(done(article="lamps"))).text
     assert engine.requests[0]["messages"][1]["content"] == "how many red candles do you have?"
@@ -507,7 +510,7 @@ def test_an_act_that_succeeded_or_has_an_invented_name_is_not_performed(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, article: str, is_performed: bool
 ):
     acting = answer(piece(f' "{article}"}}]}}'))
-    load(model, monkeypatch, LOOKING, *NEITHER, LOOKING, ASKING, acting, answer(piece(" {}}")))
+    load(model, monkeypatch, *LOOKING, *NEITHER, *LOOKING, *ASKING, acting, answer(piece(" {}}")))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     reply = json.loads(asyncio.run(model.complete(done(article="lamps"))).text)
     assert ("ops" in reply) == is_performed
@@ -546,11 +549,11 @@ def test_the_bound_of_a_turn_with_acts_covers_every_prompt_that_is_sent(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, text: str
 ):
     request = msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief"))
-    engine = load(model, monkeypatch, LOOKING, *NEITHER, LOOKING, ASKING, answer(piece(' "x/9"}]}')), CONTINUED)
+    engine = load(model, monkeypatch, *LOOKING, *NEITHER, *LOOKING, *ASKING, answer(piece(' "x/9"}]}')), CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     bound = model.usage_bound(request)
     asyncio.run(model.complete(request))
-    assert len(engine.requests) == 10
+    assert len(engine.requests) == 18
     sent = [message["content"] for request in engine.requests for message in request["messages"]]
     assert sum(len(one.encode()) for one in sent) <= bound.input_tokens
     assert sum(request["max_tokens"] for request in engine.requests) <= bound.output_tokens
@@ -562,7 +565,7 @@ def test_a_local_model_of_any_size_replies_in_plain_text(
 ):
     engine = load(model, monkeypatch, {"choices": [{"delta": {"content": "Tea."}, "finish_reason": "stop"}]})
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    local._engine(model.path, model._settings).parameters = parameters  # type: ignore[arg-type]
+    local._engine(model.path, model._settings).parameters = parameters
     assert json.loads(asyncio.run(model.complete(TALK)).text)["data"] == {"text": "Tea."}
     assert "grammar" not in engine.requests[0]
 

@@ -1,37 +1,44 @@
 """Acts of local models: whether to act next, which act it is, and its arguments (`bench/acts`).
 
-A small model that is asked whether to act gives the same answer whatever the input is. So it is not asked: the word
-with which it says what it has to do is compared for the input, for the text of each act, and for messages that need no
-act. The choice does not depend on the order, the names or the form of the options. A larger model reads all options,
-the decision first with its condition, and gives its reason before it chooses.
+A small model that is asked whether to act gives the same answer whatever the input is. So it is not asked: it begins to
+say what it has to do, for the input, for the text of each act, and for messages that need no act. What these messages
+have in common is subtracted, then the input is compared with each act. The choice does not depend on the order, the
+names or the form of the options. A larger model reads all options, the decision first with its condition, and gives its
+reason before it chooses.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.jsonschema.words import describe_fields, one_line
 from reyn.models.protocol import Message
-from reyn.models.two_step import weighed_acts
+from reyn.models.two_step import Topic, deviation, mean_topic, projection, similarity
 from reyn.ranking import best_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reyn.journal.kinds import Usage
     from reyn.models.protocol import ModelRequest, PerformedOp, Turn
     from reyn.vocabulary import OpForm, OpSpec, OpTarget
 
 _TO_DO = "First say in one word what you have to do."
-_ABOUT = "First say in one word what the message is about."
-"""The question in a conversation, whose messages are about more than its ops (`bench/routing`)."""
+WISHES = ('One word: "', "The user wants me to")
+"""The beginnings of answers whose next words are compared."""
+_THRESHOLD = 0.49
+"""How like the only act an input has to be, as the sum of its similarities after each beginning (`bench/acts`)."""
+_CHANCE = 0.12
+"""What is added for more acts, times the logarithm of their number: an input is like one of many by chance."""
+_STEEPNESS = 10.0
+"""How fast the probability to act rises around the threshold."""
 WITHOUT_ACTS = ("Hello.", "How are you?", "Thank you.", "A general question.", "I have some news for you.")
-"""Messages that need no act, for a phase. The edge of a conversation lists its own."""
+"""Messages that need no act."""
 DECIDE = "answer"
 """The label of a decision among the acts."""
 MAX_OPTIONS = 8
@@ -128,20 +135,18 @@ class ActPrompt(NamedTuple):
     """The prompts that compare acts.
 
     Attributes:
-        topic: The system message of the prompt in which the model says in one word what to do.
+        task: The instructions.
         text: The part of the input that is left to do.
         acts: The acts on offer.
-        replies: Messages that need no act; none if the model has to act.
-        task: The instructions.
+        may_decide: Whether the model may decide instead.
         groups: The forms of each op whose forms are one of `acts`, because there are many.
         done: What is done so far, as a section.
     """
 
-    topic: str
+    task: str
     text: str
     acts: tuple[Act, ...]
-    replies: tuple[str, ...]
-    task: str
+    may_decide: bool
     groups: dict[str, tuple[Act, ...]]
     done: str
 
@@ -150,21 +155,18 @@ class ActPrompt(NamedTuple):
         return tuple(act.label for act in self.acts)
 
     @property
+    def topic(self) -> str:
+        """The system message of the prompts in which the model says what it has to do."""
+        return f"{self.task}\n\n{_TO_DO}"
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The text of each act, as an input whose topic can be compared."""
         return tuple(f"{_name(act)}: {act.text}" for act in self.acts)
 
     def within(self, group: Act) -> ActPrompt:
         """Return the prompts that choose among the forms of an op."""
-        return self._replace(acts=self.groups[group.label], replies=(), groups={})
-
-    def examples(self, numbers: Sequence[int]) -> tuple[Message, ...]:
-        """Return an example for each of some acts, and the input: its text, and its label as the answer."""
-        examples = [Message("system", self.task)]
-        for number in numbers:
-            act = self.acts[number]
-            examples += [Message("user", act.text), Message("assistant", json.dumps({"choice": act.label}))]
-        return (*examples, Message("user", self.text))
+        return self._replace(acts=self.groups[group.label], may_decide=False, groups={})
 
     def options(self) -> tuple[Message, ...]:
         """Return the prompt that lists all options after the input: a decision first, then the acts."""
@@ -184,16 +186,11 @@ def act_prompt(request: ModelRequest) -> ActPrompt | None:
     text = _left(turn) if request.candidates else turn.text
     if not text:
         return None
-    replies: tuple[str, ...] = WITHOUT_ACTS if request.candidates else ()
-    if turn.is_conversation:
-        texts = ";".join(candidate.description for candidate in request.candidates).split(";")
-        replies = tuple(one.strip() for one in texts if one.strip()) or WITHOUT_ACTS
     acts = acts_of(request.ops, turn.text)
     # A model calls an op that needs no arguments at random.
     acts = tuple(act for act in acts if act.fields) or acts
     shown, groups = _grouped(acts)
-    question = _ABOUT if turn.is_conversation else _TO_DO
-    return ActPrompt(f"{request.task}\n\n{question}", text, shown, replies, request.task, groups, _done_text(turn.done))
+    return ActPrompt(request.task, text, shown, bool(request.candidates), groups, _done_text(turn.done))
 
 
 def _grouped(acts: tuple[Act, ...]) -> tuple[tuple[Act, ...], dict[str, tuple[Act, ...]]]:
@@ -259,31 +256,45 @@ class ActChoice(NamedTuple):
     reason: str = ""
 
 
-def likely_acts(similarities: Sequence[float], reply: float | None) -> list[int]:
-    """Return the acts that are more similar to the input than messages that need none; all if the model has to act."""
-    return [number for number, one in enumerate(similarities) if reply is None or one > reply]
+Wish = Sequence[Topic]
+"""What a text asks for: the words that follow each of `WISHES`."""
 
 
-def best_act(
-    prompt: ActPrompt,
-    likely: Sequence[int],
-    similarities: Sequence[float],
-    probabilities: Sequence[float],
-    reply: float,
-) -> tuple[Act, float]:
-    """Return the best of the likely acts, and its probability beside a decision.
+class Likeness(NamedTuple):
+    """How an input compares with an act, beside messages that need none.
 
-    Args:
-        prompt: The prompts.
-        likely: The positions of the likely acts.
-        similarities: The similarity of each act with the input.
-        probabilities: The probability of each likely act after the examples.
-        reply: The similarity of messages that need no act.
+    Attributes:
+        similarity: How like the act the input is, however strongly; it decides whether to act.
+        share: How much of what distinguishes the act the input has; it decides which act.
     """
-    near = [similarities[number] for number in likely]
-    weights = weighed_acts([0.0, *probabilities], [reply, *near], 1)[1:]
-    best = max(range(len(likely)), key=weights.__getitem__)
-    return prompt.acts[likely[best]], weights[best]
+
+    similarity: float
+    share: float
+
+
+def compare(own: Wish, replies: Sequence[Wish], acts: Sequence[Wish]) -> list[Likeness]:
+    """Compare an input with each act, relative to the mean of messages that need none."""
+    centres = [mean_topic(topics) for topics in zip(*replies, strict=True)]
+    wish = _deviations(own, centres)
+    found = []
+    for act in acts:
+        pairs = list(zip(wish, _deviations(act, centres), strict=True))
+        found.append(Likeness(sum(similarity(*pair) for pair in pairs), sum(projection(*pair) for pair in pairs)))
+    return found
+
+
+def _deviations(wish: Wish, centres: Sequence[Topic]) -> list[Topic]:
+    return [deviation(one, centre) for one, centre in zip(wish, centres, strict=True)]
+
+
+def choose_among(prompt: ActPrompt, found: Sequence[Likeness]) -> tuple[Act | None, float]:
+    """Return the act, `None` for a decision, and its probability, given how like each act the input is."""
+    best = max(range(len(found)), key=lambda number: found[number].share)
+    if not prompt.may_decide:
+        return prompt.acts[best], 1.0
+    distance = max(one.similarity for one in found) - _THRESHOLD - _CHANCE * math.log(len(found))
+    probability = 1 / (1 + math.exp(-_STEEPNESS * distance))
+    return (prompt.acts[best], probability) if distance > 0 else (None, 1 - probability)
 
 
 # -- arguments ----------------------------------------------------------------------------------------

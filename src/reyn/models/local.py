@@ -27,6 +27,8 @@ from reyn.errors import ModelNotInstalled, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.acting import (
     DECIDE,
+    WISHES,
+    WITHOUT_ACTS,
     ActChoice,
     act_contract,
     act_messages,
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from reyn.models.acting import Act, ActPrompt
     from reyn.models.protocol import ModelRequest
     from reyn.models.two_step import Choice
+
+    _OnText = Callable[[str], None] | None
 
 R = TypeVar("R")
 
@@ -163,17 +167,16 @@ class LocalModel:
         if (acts := act_prompt(request)) is not None:
             steps = [acts, *(acts.within(act) for act in acts.acts if act.label in acts.groups)]
             for step in steps:
-                topics += [(step.topic, text) for text in (step.text, *step.texts, *step.replies)]
-                prompts += [step.examples(range(len(step.acts))), step.options()]
+                texts = (step.text, *step.texts, *WITHOUT_ACTS)
+                topics += [(step.topic, text + begins) for text in texts for begins in WISHES]
+                prompts.append(step.options())
             prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
             most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REPLY
         prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
         most += MAX_LABEL_TOKENS + len(topics)
         return Usage(sum(min(_bound(one), window) for one in prompts), most)
 
-    def _generate(
-        self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
-    ) -> ModelAnswer:
+    def _generate(self, request: ModelRequest, cancelled: threading.Event, on_delta: _OnText) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
         request = self._readable(request, engine)
         digest = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
@@ -191,11 +194,7 @@ class LocalModel:
             raise
 
     def _take_turn(
-        self,
-        request: ModelRequest,
-        engine: Engine,
-        cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText
     ) -> ModelAnswer:
         """Act, if that is the next step; else decide."""
         used, probability = Usage(), 1.0
@@ -254,11 +253,7 @@ class LocalModel:
         return msgspec.structs.replace(reply, text=text)
 
     def _decide(
-        self,
-        request: ModelRequest,
-        engine: Engine,
-        cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText
     ) -> ModelAnswer:
         """Decide: in two steps, or in one with a reason of the model's own."""
         prompt = choice_prompt(request) if self._has_two_steps(engine) else None
@@ -283,7 +278,7 @@ class LocalModel:
         schema: dict[str, Any],
         engine: Engine,
         cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        on_delta: _OnText,
     ) -> ModelAnswer:
         """Generate an answer of which a part is certain."""
         grammar = answer_grammar(schema)
@@ -291,11 +286,7 @@ class LocalModel:
         return engine.generate(body, cancelled, "grammar", on_delta, (), begin_answer(schema, grammar))
 
     def _answer(
-        self,
-        request: ModelRequest,
-        engine: Engine,
-        cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText
     ) -> ModelAnswer:
         """Generate a whole answer in one step, and measure the probability of its choice in the short form."""
         is_measured = request.answer_form == "short"

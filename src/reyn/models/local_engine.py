@@ -17,12 +17,11 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete
 from reyn.journal.kinds import Usage
-from reyn.models.acting import ActChoice, best_act, likely_acts
+from reyn.models.acting import WISHES, WITHOUT_ACTS, ActChoice, choose_among, compare
 from reyn.models.decoding import engine_error
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
 from reyn.models.two_step import (
-    REPLY_MARGIN,
     Choice,
     Token,
     Topic,
@@ -30,7 +29,6 @@ from reyn.models.two_step import (
     label_probabilities,
     similarity,
     topic,
-    weighed_acts,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +54,6 @@ REASON_BEGINS = '{"reason": "This is about'
 as it likes copies the first choice that it has read. The blank belongs to the next token."""
 _CHOICE_BEGINS = '{"choice": "'
 _LABEL_TOKENS = 100
-_TOPIC_BEGINS = 'One word: "'
 _TOPIC_TOKENS = 500
 MAX_LABEL_TOKENS = 64
 STREAM = {"cache_prompt": True, "stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
@@ -69,7 +66,7 @@ class Engine:
 
     def __init__(self, path: Path, threads: int, context: int) -> None:
         try:
-            import xllamacpp  # type: ignore[import-untyped]
+            import xllamacpp  # type: ignore[import-untyped]  # it has no type hints
         except ImportError as error:
             raise ModelNotInstalled(
                 "`local` models need the extra `local`", hint="pip install 'reyn[local]'"
@@ -116,33 +113,20 @@ class Engine:
         return Choice(labels, label_probabilities(asked, labels), similarities, usage, shared)
 
     def choose_act(self, prompt: ActPrompt, cancelled: threading.Event) -> ActChoice:
-        """Compare what the model says that it has to do with the input, with each act, and with other messages.
-
-        The examples choose among acts that are more similar than messages that need none.
-        """
-        if not prompt.replies and len(prompt.acts) == 1:
+        """Compare what the model says that it has to do with the input, with each act, and with other messages."""
+        if not prompt.may_decide and len(prompt.acts) == 1:
             return ActChoice(prompt.acts[0], 1.0, Usage())
-        begins, system = _TOPIC_BEGINS, prompt.topic
-        own, usage = self._topic(system, prompt.text, begins, cancelled)
-        known = [self._known_topic(system, text, begins, cancelled) for text in (*prompt.replies, *prompt.texts)]
-        usage = sum((spent for _, spent in known), usage)
-        similarities = [similarity(own, vector) for vector, _ in known]
-        count = len(prompt.replies)
-        acts, reply = similarities[count:], sum(similarities[:count]) / count if count else 0.0
-        likely = likely_acts(acts, reply + REPLY_MARGIN if count else None)
-        if not likely:
-            return ActChoice(None, weighed_acts([0.0, *[1.0] * len(acts)], [reply, *acts], 1)[0], usage)
-        probabilities = [1.0]
-        if len(likely) > 1:
-            labels = [prompt.labels[number] for number in likely]
-            messages = to_chat_messages((message.role, message.text) for message in prompt.examples(likely))
-            asked, spent = self._ask_label(messages, labels, cancelled)
-            probabilities, usage = label_probabilities(asked, labels), usage + spent
-        act, probability = best_act(prompt, likely, acts, probabilities, reply)
-        if act.label not in prompt.groups:
+        asked = [self._topic(prompt.topic, prompt.text, begins, cancelled) for begins in WISHES]
+        texts = (*WITHOUT_ACTS, *prompt.texts)
+        known = [[self._known_topic(prompt.topic, text, begins, cancelled) for begins in WISHES] for text in texts]
+        usage = sum((spent for answers in (asked, *known) for _, spent in answers), Usage())
+        own, *others = ([one for one, _ in answers] for answers in (asked, *known))
+        count = len(WITHOUT_ACTS)
+        act, probability = choose_among(prompt, compare(own, others[:count], others[count:]))
+        if act is None or act.label not in prompt.groups:
             return ActChoice(act, probability, usage)
         form = self.choose_act(prompt.within(act), cancelled)
-        return ActChoice(form.act, probability * form.probability, usage + form.usage)
+        return ActChoice(form.act, probability, usage + form.usage)
 
     def _known_topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
         """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""

@@ -163,9 +163,6 @@ class Choice(NamedTuple):
 WEIGHT = 40.0
 """The weight of a similarity beside the logarithm of a probability, measured on small models (`bench/decisions`)."""
 
-REPLY_MARGIN = 0.02
-"""How much more similar an act has to be than messages that need none, measured on small models (`bench/routing`)."""
-
 Topic = dict[str, float]
 """The likeliest words, with their log probabilities above that of the least likely of them."""
 
@@ -183,6 +180,24 @@ def similarity(first: Topic, second: Topic) -> float:
     return product / length if length else 0.0
 
 
+def mean_topic(topics: Sequence[Topic]) -> Topic:
+    """Return the mean of some vectors."""
+    words = {word for one in topics for word in one}
+    return {word: sum(one.get(word, 0.0) for one in topics) / len(topics) for word in words}
+
+
+def deviation(one: Topic, centre: Topic) -> Topic:
+    """Return how a vector differs from another."""
+    return {word: one.get(word, 0.0) - centre.get(word, 0.0) for word in one.keys() | centre.keys()}
+
+
+def projection(first: Topic, second: Topic) -> float:
+    """Return the multiple of the second vector that comes closest to the first."""
+    product = sum(value * second[word] for word, value in first.items() if word in second)
+    square = sum(value * value for value in second.values())
+    return product / square if square else 0.0
+
+
 def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> list[float]:
     """Return the probabilities of choices, given how similar the text of each is to the input.
 
@@ -194,27 +209,6 @@ def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> li
     products = [one * math.exp(weight) for one, weight in zip(probabilities, weights, strict=True)]
     total = sum(products)
     return [product / total for product in products]
-
-
-def weighed_acts(probabilities: Sequence[float], similarities: Sequence[float], replies: int) -> list[float]:
-    """Return the probabilities of the choices where a model may act: to reply or decide, or one of several acts.
-
-    A model prefers the label of an act to that of a reply, or the reverse, whatever the input is. So replies and acts
-    are compared by their similarity alone; the probabilities help to choose among the acts.
-
-    Args:
-        probabilities: The probability of each choice after the examples.
-        similarities: The similarity of each choice with the input.
-        replies: The number of choices, at the beginning, that are replies.
-    """
-    similarities = [one + REPLY_MARGIN for one in similarities[:replies]] + [*similarities[replies:]]
-    highest = max(similarities)
-    scores = [one * math.exp(WEIGHT * (own - highest)) for one, own in zip(probabilities, similarities, strict=True)]
-    best = max(range(replies, len(scores)), key=scores.__getitem__)
-    for number in range(replies):
-        scores[number] = probabilities[best] * math.exp(WEIGHT * (similarities[number] - highest))
-    total = sum(scores)
-    return [score / total for score in scores]
 
 
 # -- probabilities of labels --------------------------------------------------------------------------

@@ -287,7 +287,7 @@ class _IsolatedTarget(_Isolated):
     """An isolated op with a target that rules can name."""
 
     def target(self, call: Call) -> str:
-        return self._op.target(call)  # type: ignore[attr-defined, no-any-return]
+        return self._op.target(call)  # type: ignore[attr-defined, no-any-return]  # made for ops with a target
 
 
 class _Replies:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_phase import RunContext
     from reyn.kernel.visit.waits import Planned
     from reyn.kernel.visit.work import Work
-    from reyn.skills import Skill
     from reyn.vocabulary import OpForm, Vocabulary
 
 
@@ -305,7 +304,7 @@ async def _fulfil(
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
                 return RunOutcome(begun.run, None, begun.error if isinstance(begun, kinds.ChildEnded) else ""), ()
-            sub_run = await run_sub_skill(request.skill, value, call, pinned)
+            sub_run = await await_child(PlanChild(call, "skill", request.skill, value, pinned))
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
             return await _send_message(request, call, tape), ()
@@ -354,11 +353,6 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
         suggestions=choices,
     )
     return resolution
-
-
-async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) -> kinds.ChildEnded:
-    """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await await_child(PlanChild(call, "skill", name, value, pinned))
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:

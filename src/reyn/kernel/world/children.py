@@ -36,8 +36,7 @@ from reyn.kernel.world.loading import (
     pin_settings,
 )
 from reyn.kernel.world.run_scope import call_name
-from reyn.permissions import Denied, SkillRequests
-from reyn.skills.agents import agent_of
+from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -87,7 +86,6 @@ class Children:
         if effect.type == "background" and not isinstance(self.services.people, BackgroundPeople):
             raise SubRunFailed("only a chat executes skills in the background; run the skill with `run_skill`")
         skill = effect.pinned or self.services.load(effect.skill)
-        self._check_permitted(skill.name, tape)
         if skill.opens_conversation and state.phase in state.conversations:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, vocabulary)
@@ -109,15 +107,6 @@ class Children:
             effect.shares_workspace,
             rollback=effect.rollback,
         ), copies.blobs
-
-    def _check_permitted(self, skill: str, tape: Tape) -> None:
-        """Refuse a skill or an agent that a rule denies to run, also as a node or in a step of another skill."""
-        targets = {"run_skill": skill} | ({"agent": name} if (name := agent_of(skill)) else {})
-        for key, target in targets.items():
-            if self.services.policy.has_restrictions(key):
-                gate = self.services.performer.environments.gate_of(tape.state, tape.content)
-                if isinstance(found := gate.restriction(key, target), Denied):
-                    raise SubRunFailed(f"`{skill}` is not run: {found.rule}")
 
     # -- the ways in which an end comes back ------------------------------------------------------------
 

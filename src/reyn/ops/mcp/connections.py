@@ -19,7 +19,7 @@ from reyn.errors import McpDefinitionsInvalid
 from reyn.folders import FILE, open_inside, replace_beneath
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.transport import ENDED, http_client, stdio
+from reyn.ops.mcp.transport import SERVER_ENDED, http_client, stdio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -328,7 +328,7 @@ class Connection:
 
     def raise_fault(self) -> None:
         """Raise what the server did wrong while no call waited for it."""
-        if not self._is_reported and self._fault not in ("", ENDED):
+        if not self._is_reported and self._fault not in ("", SERVER_ENDED):
             raise ServerFailed(f"the MCP server `{self.name}`: {self._fault}{self._last_lines}")
 
     async def _note(self, message: Any) -> None:

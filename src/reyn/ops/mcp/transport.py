@@ -29,7 +29,7 @@ _DRAIN_SECONDS = 1.0
 """How long to read what a server that has closed its output still writes to its standard error."""
 MAX_UNANSWERED = 100
 """The requests of a server, such as `ping`, that wait for their answers. The SDK starts a task for each."""
-ENDED = "it ended"
+SERVER_ENDED = "it ended"
 _TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 
@@ -160,7 +160,7 @@ async def _read(
                     asked.received(message)
                     await inbound.send(SessionMessage(message))
             await asyncio.wait([errors_end], timeout=_DRAIN_SECONDS)
-            on_close(ENDED)
+            on_close(SERVER_ENDED)
         except _ServerFault as fault:
             on_close(str(fault))
 
