@@ -129,10 +129,12 @@ def _is_targeted(op: type) -> bool:
 
 async def prepare_op(op: Preparable, call: Call, env: Env) -> None:
     """Compute in a thread what the plan of an op needs, so that other runs go on meanwhile."""
+    from reyn.sandbox import in_thread
+
     with suppress(Exception):  # the plan meets the same error, and reports it
         work = op.preparation(call, env)
         if work is not None:
-            await asyncio.to_thread(work)
+            await in_thread(work)
 
 
 async def perform_op(

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from reyn.ops import Op
     from reyn.permissions.trust import LoadedProject
     from reyn.runtime.trials import Trials
+    from reyn.sandbox import StopSignal
     from reyn.skills import Skill
     from reyn.skills.cases import TrialReport
     from reyn.skills.resolve import MayRead
@@ -85,8 +86,8 @@ class OSRuntime:
         if services.run_cases is None:
             services.run_cases = self._run_cases
 
-    def _run_cases(self, folder: Path, may_read: MayRead | None) -> TrialReport:
-        return self._trials.run(folder, may_read)
+    def _run_cases(self, folder: Path, may_read: MayRead | None, stop: StopSignal | None) -> TrialReport:
+        return self._trials.run(folder, may_read, stop)
 
     @cached_property
     def _trials(self) -> Trials:
