@@ -148,6 +148,7 @@ class Children:
             active=end.active,
             changes=changes,
             phases=_phase_artifacts(events),
+            has_effects=any(map(_has_effects, events)),
         )
         if artifact is None:
             return body, ()
@@ -346,6 +347,16 @@ def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | 
         case "waiting":
             return replace(body, status="waiting", wait=state.wait)
     return None
+
+
+def _has_effects(event: Event) -> bool:
+    """Return whether a run started an unsafe op, or a run below it did."""
+    if not event.kind.endswith(("_started", kinds.ChildEnded.kind)):
+        return False
+    body = decode(event)
+    return (isinstance(body, kinds.OpStarted) and body.is_untracked) or (
+        isinstance(body, kinds.ChildEnded) and body.has_effects
+    )
 
 
 def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:
