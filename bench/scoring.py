@@ -1,12 +1,41 @@
-"""Scores that several benchmarks share: proportions with intervals, and valid first answers."""
+"""What the scores of several benchmarks share: proportions with intervals, valid first answers, storage."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from reyn.journal import Event
+
+
+class Score(Protocol):
+    """The score of one item, a named tuple."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+S = TypeVar("S", bound=Score)
+
+
+class StoredScores(Generic[S]):
+    """The scores of items in a file, so that an interrupted benchmark can be continued."""
+
+    def __init__(self, folder: Path, score: Callable[..., S]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "scores.jsonl"
+        lines = self._file.read_text().splitlines() if self._file.exists() else ()
+        self._scores = {key: score(**fields) for key, fields in map(json.loads, lines)}
+
+    def get(self, key: str, run: Callable[[], S]) -> S:
+        """Return the score of an item; run it if there is none yet."""
+        if key not in self._scores:
+            self._scores[key] = run()
+            with self._file.open("a") as file:
+                file.write(json.dumps([key, self._scores[key]._asdict()]) + "\n")
+        return self._scores[key]
 
 
 class Share(NamedTuple):

@@ -41,7 +41,7 @@ def test_a_task_has_no_findings_and_its_items_can_be_answered(project: Path, tas
         candidates = {candidate.next_phase: candidate for candidate in candidates_of(skill, skill.entry)}
         for item in (item for item in ITEMS if item.task == task):
             rt.project.first_frame(task, item.input)  # the input is valid
-            fields = candidates[item.expect.choice].artifact_schema["properties"]  # type: ignore[index]
+            fields = candidates[item.expect.choice].artifact_schema["properties"]
             assert set(item.expect.fields) <= set(fields)
             assert all((project / path).is_file() for path in item.expect.reads or ())
 

@@ -40,7 +40,7 @@ def test_every_public_name_can_be_imported():
 
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing"):
-        reyn.nothing  # noqa: B018
+        reyn.nothing  # noqa: B018 - raises
 
 
 def test_every_name_that_an_internal_package_exports_is_imported_from_it():

@@ -719,7 +719,7 @@ class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_file_location(name, path_of(name), loader=self)
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self._mutant.source(), str(path_of(self._mutant.module)), "exec"), vars(module))  # noqa: S102
+        exec(compile(self._mutant.source(), str(path_of(self._mutant.module)), "exec"), vars(module))  # noqa: S102 - the mutant is the module
 
 
 def _replace_code(mutant: Mutant) -> bool:
@@ -877,9 +877,9 @@ _current: list[pytest.Config] = []
 
 
 def _use_temporary() -> None:
-    factory: Any = _current[0]._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
-    factory._given_basetemp, factory._basetemp = _temporary(), None  # noqa: SLF001
-    _current[0].get_terminal_writer()._file = Path(os.devnull).open("w")  # noqa: SIM115, SLF001
+    factory: Any = _current[0]._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - pytest has no other way
+    factory._given_basetemp, factory._basetemp = _temporary(), None  # noqa: SLF001 - pytest has no other way
+    _current[0].get_terminal_writer()._file = Path(os.devnull).open("w")  # noqa: SIM115, SLF001 - pytest has no other way
 
 
 class _Configured:
@@ -942,7 +942,7 @@ def main() -> int:
     modules = tuple(options.modules) or MODULES
     chosen = [mutant for module in modules for mutant in mutants_of(module)]
     if options.sample is not None:
-        chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(chosen))), key=_position)  # noqa: S311
+        chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(chosen))), key=_position)  # noqa: S311 - not a secret
     RESULTS.mkdir(exist_ok=True)
     for module in modules if options.anew else ():
         _result_file(module).unlink(missing_ok=True)

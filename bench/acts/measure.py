@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.acts.project import make_project, tools_of
 from bench.acts.tasks import Act, Item, Task, has_right_arguments, has_right_fields, performs, some_value
-from bench.scoring import first_answers
+from bench.scoring import StoredScores, first_answers
 from reyn import SyncRuntime
 from reyn.config import ModelSettings
 from reyn.errors import ChatStopped
@@ -122,11 +123,7 @@ class Bench:
         self._tasks = {task.name: task for task in tasks}
         self._tools = tools_of(tasks)
         self._user = _User()
-        self._file = root / "scores.jsonl"
-        self._stored: dict[str, RunScore] = {}
-        for line in self._file.read_text().splitlines() if self._file.exists() else ():
-            key, score = json.loads(line)
-            self._stored[key] = RunScore(**score)
+        self._stored = StoredScores(root, RunScore)
 
     def scores(self, items: list[Item]) -> Iterator[tuple[Item, RunScore]]:
         """Run the items that have no score yet. Items of one task follow each other, so that the prompt cache hits."""
@@ -136,12 +133,7 @@ class Bench:
             named = ActsOnly.locate(self._model, source, ModelSettings(self._model), self._root)
         with self._open(named) as rt:
             for item in items:
-                key = self._key(rt, item)
-                if key not in self._stored:
-                    self._stored[key] = score = self._run(rt, item)
-                    with self._file.open("a") as file:
-                        file.write(json.dumps([key, score._asdict()]) + "\n")
-                yield item, self._stored[key]
+                yield item, self._stored.get(self._key(rt, item), partial(self._run, rt, item))
 
     def _open(self, model: Model | str | None) -> SyncRuntime:
         return SyncRuntime.open(self._root, model=model, ops=self._tools, people=self._user, **SETTINGS)

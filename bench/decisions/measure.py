@@ -7,11 +7,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.decisions.tasks import HERE, Item, expected_value, files, has_right_fields
-from bench.scoring import first_answers
+from bench.scoring import StoredScores, first_answers
 from reyn import SyncRuntime
 from reyn.contract import Candidate, candidates_of
 from reyn.journal import Event, digest
@@ -76,23 +77,14 @@ class Bench:
         self._root = root
         self._model = model
         self._settings = SETTINGS | settings
-        self._file = root / "scores.jsonl"
-        self._stored: dict[str, RunScore] = {}
-        for line in self._file.read_text().splitlines() if self._file.exists() else ():
-            key, score = json.loads(line)
-            self._stored[key] = RunScore(**score)
+        self._stored = StoredScores(root, RunScore)
 
     def scores(self, items: list[Item]) -> Iterator[tuple[Item, RunScore]]:
         """Run the items that have no score yet. Items of one task follow each other, so that the prompt cache hits."""
         named = self._model if self._model != SCRIPTED else None
         with SyncRuntime.open(self._root, model=named, **self._settings) as rt:
             for item in items:
-                key = self._key(rt, item)
-                if key not in self._stored:
-                    self._stored[key] = score = self._run(rt, item)
-                    with self._file.open("a") as file:
-                        file.write(json.dumps([key, score._asdict()]) + "\n")
-                yield item, self._stored[key]
+                yield item, self._stored.get(self._key(rt, item), partial(self._run, rt, item))
 
     def _key(self, rt: SyncRuntime, item: Item) -> str:
         """Identify an item, the model, and the first prompt, which changes with the skill and the wording."""

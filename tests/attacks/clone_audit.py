@@ -21,7 +21,7 @@ def touches_of(event: str, arguments: tuple[Any, ...]) -> list[tuple[str, str]]:
     if event == "open" and isinstance(arguments[0], (str, bytes)):
         path, mode, flags = arguments
         writes = bool((flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) or bool(set(mode or "") & set("wax+"))
-        is_there = os.path.exists(path) and not os.path.isdir(path)  # noqa: PTH110, PTH112
+        is_there = os.path.exists(path) and not os.path.isdir(path)  # noqa: PTH110, PTH112 - `Path` would be audited, too
         return [("write" if writes else "read", _path(path))] if writes or is_there else []
     if event == "sqlite3.connect":
         return [("write", _path(str(arguments[0]).removeprefix("file:").partition("?")[0]))]

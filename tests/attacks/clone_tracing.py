@@ -45,7 +45,7 @@ class Touch(NamedTuple):
 
 
 def unescaped(text: str) -> str:
-    return os.fsdecode(codecs.escape_decode(text.encode("latin-1", "replace"))[0])  # type: ignore[attr-defined]
+    return os.fsdecode(codecs.escape_decode(text.encode("latin-1", "replace"))[0])
 
 
 def resolved(folder: str, name: str, *, follow: bool) -> str:
@@ -54,7 +54,7 @@ def resolved(folder: str, name: str, *, follow: bool) -> str:
     if follow:
         return os.path.realpath(path)
     head, tail = os.path.split(path.rstrip("/"))
-    return os.path.join(os.path.realpath(head), tail)  # noqa: PTH118
+    return os.path.join(os.path.realpath(head), tail)  # noqa: PTH118 - text in, text out
 
 
 def touches_of(line: str, cwd: str) -> Iterator[Touch]:

@@ -318,7 +318,7 @@ class Runner:
         return ModelAnswer(json.dumps(act(op) if is_first else finish("done")))
 
 
-@pytest.mark.parametrize("change", ["none", "instructions", "ops", "removed and another one", "another graph"])
+@pytest.mark.parametrize("change", ["none", "instructions", "ops", "removed and a new one", "another graph"])
 def test_a_standing_approval_covers_no_other_skill_of_the_same_name(tmp_path: Path, change: str):
     rules = {"permissions": {"run_skill": [{"ask": "helper"}]}}
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "run_skill"})
@@ -334,7 +334,7 @@ def test_a_standing_approval_covers_no_other_skill_of_the_same_name(tmp_path: Pa
             write_skill(tmp_path, "helper", {"b": ["end"]}, phase_keys={"b": "role: other\n"})
         case "ops":
             write_skill(tmp_path, "helper", {"b": ["end"]}, ops={"b": "file"})
-        case "removed and another one":
+        case "removed and a new one":
             shutil.rmtree(folder)
             write_skill(tmp_path, "helper", {"c": ["end"]})
         case "another graph":

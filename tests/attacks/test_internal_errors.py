@@ -69,7 +69,7 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[t
         return [] if set(path) & set(SKIPPED) else [(path, command)]
     context = click.Context(command, obj={})
     names = [name for name in command.list_commands(context) if name not in SKIPPED]
-    return [found for name in names for found in commands(command.get_command(context, name), (*path, name))]  # type: ignore[arg-type]
+    return [found for name in names for found in commands(command.get_command(context, name), (*path, name))]
 
 
 def odd_arguments(choose: random.Random, path: tuple[str, ...], command: click.Command) -> list[str]:

@@ -636,7 +636,7 @@ def test_a_search_of_an_index_takes_no_more_memory_and_steps_than_the_index_has_
     class Counted(bytes):
         """Counts the bytes that searches look at."""
 
-        def find(self, *args: Any) -> int:  # type: ignore[override]
+        def find(self, *args: Any) -> int:
             nonlocal searched
             found = super().find(*args)
             start = args[1] if len(args) > 1 else 0

@@ -412,7 +412,7 @@ def test_a_link_that_appears_after_the_check_leads_nowhere(
     (tmp_path / "project/docs/a.txt").write_text("harmless")
     full = {key: tuple(f"{tmp_path}/{name}" for name in names) for key, names in paths.items()}
     if "folders" in full:
-        full["folders"] = tuple(PartialFolder(name, ("a.txt",), ("b.txt",)) for name in full["folders"])  # type: ignore[misc]
+        full["folders"] = tuple(PartialFolder(name, ("a.txt",), ("b.txt",)) for name in full["folders"])
 
     def swap() -> None:
         (tmp_path / target).rename(tmp_path / "moved")
@@ -432,7 +432,7 @@ def test_a_link_that_appears_after_the_check_leads_nowhere(
     wanted = [f"{tmp_path}/project/docs/a.txt", f"{tmp_path}/project/docs/docs/a.txt", f"{tmp_path}/project/docs"]
     argv = (python_program(), "-S", "-c", READ_ALL)
     try:
-        outcome = run_program(backend, argv, Access(**full), LIMITS, json.dumps(wanted).encode())  # type: ignore[arg-type]
+        outcome = run_program(backend, argv, Access(**full), LIMITS, json.dumps(wanted).encode())
     except SandboxStartFailed:
         return
     assert b"secret" not in outcome.stdout

@@ -170,7 +170,7 @@ def test_a_decision_takes_no_more_steps_than_pattern_times_path(monkeypatch: pyt
         nonlocal steps
         steps += 1
         assert steps <= 60 * 100
-        return must_spell(*arguments)  # type: ignore[arg-type]
+        return must_spell(*arguments)
 
     monkeypatch.setattr(paths, "must_spell", counted)
     pattern = PathPattern.parse("/" + wild * 30 + "x")
@@ -277,7 +277,7 @@ def test_rules_about_too_many_files_of_the_system_are_refused(
     count: int, is_refused: bool, system: Path, monkeypatch: pytest.MonkeyPatch
 ):
     entries = len([*system.rglob("*")])
-    monkeypatch.setattr(paths, "MAX_COMPARISONS", 2 * entries)
+    monkeypatch.setattr(paths, "MAX_RULE_COMPARISONS", 2 * entries)
     root = system.parent / "project"
     write_skill(root, "s", {"a": ["end"]}, ops={"a": "sandboxed_exec"}, skill_keys="permissions: {exec: ['true']}\n")
     project = Project(root)
@@ -309,7 +309,7 @@ def test_many_patterns_take_one_walk_for_other_names_of_a_file(tmp_path: Path):
 
 
 def test_a_file_with_several_names_among_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(paths, "MAX_FILES", 10)
+    monkeypatch.setattr(paths, "MAX_WALKED_FILES", 10)
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     (tmp_path / "plain.txt").write_text("x")
     (tmp_path / "a.txt").write_text("x")

@@ -69,7 +69,7 @@ class KilledConversation(Scenario):
                 skill_keys=f"description: Make a {name}\n",
             )
 
-    def _model(self) -> Clerk:  # type: ignore[override]
+    def _model(self) -> Clerk:
         return Clerk()
 
     # -- one execution --------------------------------------------------------------------------------

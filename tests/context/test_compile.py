@@ -102,9 +102,9 @@ def test_compiling_leaves_state_and_mutations_as_they_were(messages: NormalizedM
 def test_values_inside_of_a_transcript_cannot_be_changed():
     [message] = compile_context(ContextState(), [AssistantMessage("text")]).messages
     with pytest.raises(AttributeError):
-        message.text = "other"  # type: ignore[misc]
+        message.text = "other"
     with pytest.raises(TypeError):
-        compile_context(ContextState()).messages[0:1] = ()  # type: ignore[index]
+        compile_context(ContextState()).messages[0:1] = ()
 
 
 # -- 2: patches are not the whole context --------------------------------------------------------------

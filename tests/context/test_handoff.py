@@ -213,8 +213,8 @@ def test_an_unknown_field_is_an_error_that_names_it():
 
 
 def test_manifests_accept_lists_and_compare_by_content():
-    assert PhaseManifest(2, ["goal"]) == PhaseManifest(2, ("goal",))  # type: ignore[arg-type]
-    assert PhaseManifest(2, None) == PhaseManifest(2)  # type: ignore[arg-type]
+    assert PhaseManifest(2, ["goal"]) == PhaseManifest(2, ("goal",))
+    assert PhaseManifest(2, None) == PhaseManifest(2)
 
 
 def test_the_cost_of_assembling_handoffs_is_linear():

@@ -273,7 +273,7 @@ def test_an_object_of_the_contract_is_a_decision_where_text_is_asked_for(value: 
     [
         (go("nowhere"), "candidate"),
         (finish(type="other"), "artifact_type"),
-        (finish(7), "schema"),  # type: ignore[arg-type]
+        (finish(7), "schema"),
         ({"control_ir": [READ]}, "ops"),
         ({"reason": "x", "choice": "end", "confidence": 1, "data": {}}, "schema"),
     ],

@@ -723,7 +723,7 @@ async def hang() -> int:
 @tool(effect="pure")
 def lie() -> int:
     """Return another type."""
-    return "text"  # type: ignore[return-value]
+    return "text"
 
 
 @tool(effect="pure")
@@ -774,14 +774,15 @@ def test_an_abort_before_the_call_keeps_the_message_and_calls_no_model(tmp_path:
 
 
 @pytest.mark.slow
+async def endless(request: Any) -> str:
+    request.on_delta("Once upon")
+    await asyncio.Event().wait()
+    return ""
+
+
 @pytest.mark.parametrize("key", [None, "a"])
 def test_an_abort_in_the_stream_keeps_what_arrived(tmp_path: Path, key: str | None):
     async def scenario() -> None:
-        async def endless(request: Any) -> str:
-            request.on_delta("Once upon")
-            await asyncio.Event().wait()
-            return ""
-
         world = World(tmp_path, endless, "Fine.")
         signal = AbortSignal()
         agent = world.agent.options(key=key) if key else world.agent
@@ -871,11 +872,6 @@ def test_the_reply_can_be_awaited_after_the_stream_was_read(tmp_path: Path):
 
 def test_leaving_the_stream_aborts_the_turn(tmp_path: Path):
     async def scenario() -> None:
-        async def endless(request: Any) -> str:
-            request.on_delta("Once upon")
-            await asyncio.Event().wait()
-            return ""
-
         world = World(tmp_path, endless, "Fine.")
         agent = world.agent.options(key="a")
         stream = agent("Tell me a story.")
@@ -892,11 +888,6 @@ def test_leaving_the_stream_aborts_the_turn(tmp_path: Path):
 @pytest.mark.parametrize("fails", [False, True])
 def test_leaving_the_loop_aborts_the_turn_without_a_garbage_collection(tmp_path: Path, fails: bool):
     async def scenario() -> None:
-        async def endless(request: Any) -> str:
-            request.on_delta("Once upon")
-            await asyncio.Event().wait()
-            return ""
-
         world = World(tmp_path, endless, "Fine.")
         agent = world.agent.options(key="a")
         with contextlib.suppress(ZeroDivisionError):

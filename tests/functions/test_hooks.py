@@ -195,7 +195,7 @@ def test_a_system_message_of_a_hook_takes_the_place_of_the_instructions(tmp_path
     write_skill(tmp_path, "s", {"only": ["end"]}, phase_keys={"only": "role: editor\n"})
     full = {"full": finish("Arr."), "short": SHORT, "tools": SHORT}[form]
     model = Answers(full)
-    model.answer_form = form  # type: ignore[attr-defined]
+    model.answer_form = form
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), hooks=[as_pirate]) as rt:
         assert rt.run("s", {"text": "in"}, run_id="k").ok
         [system, user] = model.requests[0].messages
@@ -247,7 +247,7 @@ def raises(turn: HookTurn) -> None:
         (lambda _: [UserMessage("\ud800")], "lone surrogate"),
         (lambda _: [UserMessage("x", (Image("image/png", "!"),))], "not base64"),
         (lambda _: [ExperienceForget("exp_9")], "the memory has no entry"),
-        (lambda _: [ContextReplace(["x"])], "not a transcript"),  # type: ignore[arg-type]
+        (lambda _: [ContextReplace(["x"])], "not a transcript"),
     ],
 )
 def test_a_hook_that_fails_stops_the_run_and_is_called_again_by_a_retry(tmp_path: Path, hook: Any, words: str):

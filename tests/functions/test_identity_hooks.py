@@ -57,7 +57,7 @@ def rebuilt(turn: HookTurn) -> list[ContextMutation]:
 
 
 def in_two_steps(turn: HookTurn) -> list[ContextMutation]:
-    """The first replacement is another one, the second restores the messages."""
+    """The first replacement changes the messages, the second restores them."""
     return [ContextReplace(normalize([])), ContextReplace(turn.messages)]
 
 
@@ -303,9 +303,9 @@ EMPTY: list[Any] = [
     UserMessage(""),
     UserMessage(()),
     UserMessage((Part(text=""),)),
-    UserMessage("", []),  # type: ignore[arg-type]
+    UserMessage("", []),
     AssistantMessage(),
-    AssistantMessage("", []),  # type: ignore[arg-type]
+    AssistantMessage("", []),
     AssistantTruncated(""),
     AssistantTruncated((), "stopped"),
 ]
@@ -396,28 +396,28 @@ def test_a_message_of_an_earlier_turn_keeps_its_images_and_metadata(tmp_path: Pa
 def test_lists_that_are_passed_are_copied_and_may_hold_messages_of_any_kind():
     said: list[Any] = [{"role": "user", "content": "hi"}, Message("assistant", "Yes.")]
     pending: list[ContextMutation] = [UserMessage("more")]
-    state = ContextState(said, None, pending)  # type: ignore[arg-type]
+    state = ContextState(said, None, pending)
     pending.append(UserMessage("again"))
     said.clear()
     assert [message.text for message in compile_context(state).messages] == ["hi", "Yes.", "more"]
-    assert [message.text for message in apply_mutations([Message("user", "hi")], pending)] == ["hi", "more", "again"]  # type: ignore[arg-type]
+    assert [message.text for message in apply_mutations([Message("user", "hi")], pending)] == ["hi", "more", "again"]
     experiences: list[Any] = [{"id": "exp_4", "text": "Likes tea."}]
     selfref = DataFromSelfRef(
-        experiences=experiences,  # type: ignore[arg-type]
-        working_messages=[{"role": "user", "content": "hi"}],  # type: ignore[arg-type]
-        summary_message={"role": "user", "content": "All so far."},  # type: ignore[arg-type]
+        experiences=experiences,
+        working_messages=[{"role": "user", "content": "hi"}],
+        summary_message={"role": "user", "content": "All so far."},
     )
     experiences.clear()
     assert selfref.experiences[0].text == "Likes tea."
     assert selfref.next_id == 5
     assert selfref.working_messages[0].text == "hi"
     images = [PICTURE]
-    message = NormalizedMessageList([Message("user", "look", images)])[0]  # type: ignore[arg-type]
+    message = NormalizedMessageList([Message("user", "look", images)])[0]
     images.clear()
     assert message.images == (PICTURE,)
     specs: list[Any] = [{"name": "plus", "best_practices": "Small."}]
-    config = DataFromAgentConfig("You sell.", None, specs)  # type: ignore[arg-type]
-    source = CompileSource(config, None, [Message("user", "hi")])  # type: ignore[arg-type]
+    config = DataFromAgentConfig("You sell.", None, specs)
+    source = CompileSource(config, None, [Message("user", "hi")])
     specs.clear()
     assert compile_source(source).system_prompt == "You sell.\n\n# Tools\n- plus: Small.\n"
 
@@ -425,21 +425,21 @@ def test_lists_that_are_passed_are_copied_and_may_hold_messages_of_any_kind():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: NormalizedMessageList(["hi"]),  # type: ignore[list-item]
-        lambda: NormalizedMessageList([["hi"]]),  # type: ignore[list-item]
-        lambda: ContextState(["hi"]),  # type: ignore[arg-type]
-        lambda: ContextState("hi"),  # type: ignore[arg-type]
-        lambda: apply_mutations([UserMessage("hi")], []),  # type: ignore[arg-type]
-        lambda: compile_context(ContextState(), [UserMessage(["hi"])]),  # type: ignore[arg-type]
-        lambda: compile_context(ContextState(), [UserMessage(5)]),  # type: ignore[arg-type]
-        lambda: compile_context(ContextState(), [UserMessage([{"type": "text", "text": "hi"}])]),  # type: ignore[arg-type]
-        lambda: compile_context(ContextState(), [UserMessage("hi", ["cat.png"])]),  # type: ignore[arg-type]
-        lambda: compile_context(ContextState(), [AssistantMessage("hi", ["look"])]),  # type: ignore[arg-type]
-        lambda: compile_context(ContextState(), [ContextReplace([Message("user", "hi")])]),  # type: ignore[arg-type]
-        lambda: compile_context(ContextState(), ["hi"]),  # type: ignore[list-item]
-        lambda: normalize([Message("user", 5)]),  # type: ignore[arg-type]
-        lambda: DataFromSelfRef(experiences=["Likes tea."]),  # type: ignore[arg-type]
-        lambda: DataFromSelfRef(working_messages=["hi"]),  # type: ignore[arg-type]
+        lambda: NormalizedMessageList(["hi"]),
+        lambda: NormalizedMessageList([["hi"]]),
+        lambda: ContextState(["hi"]),
+        lambda: ContextState("hi"),
+        lambda: apply_mutations([UserMessage("hi")], []),
+        lambda: compile_context(ContextState(), [UserMessage(["hi"])]),
+        lambda: compile_context(ContextState(), [UserMessage(5)]),
+        lambda: compile_context(ContextState(), [UserMessage([{"type": "text", "text": "hi"}])]),
+        lambda: compile_context(ContextState(), [UserMessage("hi", ["cat.png"])]),
+        lambda: compile_context(ContextState(), [AssistantMessage("hi", ["look"])]),
+        lambda: compile_context(ContextState(), [ContextReplace([Message("user", "hi")])]),
+        lambda: compile_context(ContextState(), ["hi"]),
+        lambda: normalize([Message("user", 5)]),
+        lambda: DataFromSelfRef(experiences=["Likes tea."]),
+        lambda: DataFromSelfRef(working_messages=["hi"]),
     ],
 )
 def test_a_value_of_another_type_is_an_error_with_a_code(make: Any):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from reyn import OSRuntime
 from reyn.errors import ChatStopped, ModelAborted, RunIdTaken
-from reyn.functions import llm_chat, llm_function, tool
+from reyn.functions import LLMChat, llm_chat, llm_function, tool
 from reyn.journal import MemoryJournal
 from reyn.models import Message
 from tests.functions.test_chat import Chatty, calls, unavailable
@@ -117,7 +119,7 @@ def test_an_abort_ends_the_turn_and_the_next_message_goes_on(
             with pytest.raises(ChatStopped, match="no funds") as stopped:
                 await till.chat("pay 7")
             history = stopped.value.history
-            assert "abort" in till.model.requests[0].messages[0].text  # the model is told how
+            assert "abort" in till.model.requests[0].messages[0].text  # the prompt says how
             assert [message.text for message in history if "paid 7" in message.text]
             assert not [message for message in history if "no funds" in message.text]
             if key:
@@ -198,7 +200,7 @@ def test_a_copy_keeps_what_an_unfinished_turn_has_completed(tmp_path: Path, case
         async with till.runtime as runtime:
             for _ in range(before):
                 await till.chat("hi")
-            turn = asyncio.ensure_future(till.chat("pay"))  # type: ignore[arg-type]
+            turn = asyncio.ensure_future(till.chat("pay"))
             inside = asyncio.ensure_future(till.inside.wait())
             await asyncio.wait([turn, inside], return_when=asyncio.FIRST_COMPLETED)
             if not is_running:
@@ -274,15 +276,20 @@ def test_another_call_with_the_id_of_a_run_is_refused(tmp_path: Path, case: str)
     asyncio.run(scenario())
 
 
+@asynccontextmanager
+async def kind_chat(folder: Path, *replies: str) -> AsyncIterator[LLMChat]:
+    async with OSRuntime.open(folder, model=Chatty(*replies), journal=MemoryJournal()) as runtime:
+
+        @llm_chat(runtime=runtime)
+        async def talk(message: str, history: list[Any] | None = None) -> None:
+            """Be kind."""
+
+        yield talk
+
+
 def test_a_system_message_that_is_left_out_is_another_call(tmp_path: Path):
     async def scenario() -> None:
-        model = Chatty("Reply.", "Never.")
-        async with OSRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as runtime:
-
-            @llm_chat(runtime=runtime)
-            async def talk(message: str, history: list[Any] | None = None) -> None:
-                """Be kind."""
-
+        async with kind_chat(tmp_path, "Reply.", "Never.") as talk:
             chat = talk.options(run_id="z")
             assert (await chat("a", SYSTEM)).text == (await chat("a", SYSTEM)).text == "Reply."
             for history in ([], [{"role": "system", "content": "Be long."}]):
@@ -314,13 +321,7 @@ def test_a_run_that_starts_with_a_history_is_the_same_in_other_parts(tmp_path: P
     """The history of a reply is stored in parts, and the same messages as dicts are stored as one."""
 
     async def scenario() -> None:
-        model = Chatty("One.", "Two.")
-        async with OSRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as runtime:
-
-            @llm_chat(runtime=runtime)
-            async def talk(message: str, history: list[Any] | None = None) -> None:
-                """Be kind."""
-
+        async with kind_chat(tmp_path, "One.", "Two.") as talk:
             first = await talk("a")
             chat = talk.options(run_id="z")
             second = await chat("b", first.history)

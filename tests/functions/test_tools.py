@@ -526,7 +526,7 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_defined():
     with pytest.raises(FunctionInvalid, match="the default of `x` has no JSON form"):
 
         @tool
-        def default(x: Any = object()) -> str:  # noqa: B008
+        def default(x: Any = object()) -> str:  # noqa: B008 - what is tested
             """Do."""
 
     with pytest.raises(FunctionInvalid, match="no example fits its types"):

@@ -206,7 +206,7 @@ def test_calls_with_one_run_id_at_the_same_time_are_one_call(tmp_path: Path):
 
 
 def test_a_tool_does_not_wait_for_a_conversation_that_may_wait_for_the_tool(tmp_path: Path):
-    """The message is refused before it is stored: to the conversation itself, or by way of another one."""
+    """The message is refused before it is stored, sent directly or through a second conversation."""
 
     async def scenario(office: Office) -> None:
         [chat] = office.chats

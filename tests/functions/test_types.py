@@ -81,7 +81,7 @@ class Range:
     high: int | None
 
     def __post_init__(self) -> None:
-        _ = self.low + self.high  # type: ignore[operator]  # raises `TypeError`
+        _ = self.low + self.high
 
 
 @dataclasses.dataclass

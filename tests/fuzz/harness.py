@@ -251,8 +251,8 @@ def _redirect(output: Path) -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
-    sys.stdout = open(1, "w", closefd=False, errors="replace")  # noqa: SIM115
-    sys.stderr = open(2, "w", closefd=False, errors="replace")  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False, errors="replace")  # noqa: SIM115 - open until the process ends
+    sys.stderr = open(2, "w", closefd=False, errors="replace")  # noqa: SIM115 - open until the process ends
 
 
 def run_for(

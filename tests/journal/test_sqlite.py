@@ -32,7 +32,7 @@ from tests.journal.stored import editing
 
 def test_the_database_is_configured_for_durability(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
-    read = lambda name: journal._writer.execute(f"PRAGMA {name}").fetchone()[0]  # noqa: E731
+    read = lambda name: journal._writer.execute(f"PRAGMA {name}").fetchone()[0]  # noqa: E731 - shorter than a function
     assert read("page_size") == 8192
     assert read("journal_mode") == "wal"
     assert read("synchronous") == 2  # FULL

@@ -108,7 +108,7 @@ def retries(root: Path, journal: Journal) -> list[tuple[str, str, int]]:
     write_skill(root, "s", {"a": ["end"]})
     failing = Failing([finish()], RateLimited("429"), ModelUnavailable("500"))
     model = Audited(failing, journal)
-    model.settings = reyn.config.ModelSettings("scripted", retries=3)  # type: ignore[attr-defined]
+    model.settings = reyn.config.ModelSettings("scripted", retries=3)
     return executed(root, journal, model, "s")
 
 

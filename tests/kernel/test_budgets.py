@@ -388,7 +388,7 @@ def test_cancelling_a_run_whose_process_died_releases_its_reservation(project: P
         PriceSettings(1.0, 1.0, cached_input=-5.0),
         PriceSettings(1e300, 1.0),
         PriceSettings(9e6, 9e6),
-        PriceSettings("1", 1.0),  # type: ignore[arg-type]
+        PriceSettings("1", 1.0),
         "free",
         None,
     ],
@@ -398,20 +398,20 @@ def test_an_invalid_price_of_a_class_is_no_reason_to_spend(project: Project, pri
     class Declared(Unpriced):
         pass
 
-    Declared.price = price  # type: ignore[attr-defined]
+    Declared.price = price
     if price == PriceSettings(9e6, 9e6):
 
         def usage_bound(_: Any, request: ModelRequest) -> Usage:
             return Usage(10**11, 10**11)
 
-        Declared.usage_bound = usage_bound  # type: ignore[attr-defined]
+        Declared.usage_bound = usage_bound
     model = Declared([go("b"), finish()])
     result = project.run("s", [], model=model, budgets={"run": {"cost": 1000}})
     assert (result.status, result.code, len(model.requests)) == ("failed", "RYN525", 0)
     assert project.is_sound()
 
 
-@pytest.mark.parametrize("bound", [Usage(-(10**5), -5), None, "many", Usage(0, 0), Usage(10**30, 1), Usage(1.5, 2)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("bound", [Usage(-(10**5), -5), None, "many", Usage(0, 0), Usage(10**30, 1), Usage(1.5, 2)])
 def test_an_invalid_bound_of_a_class_is_no_reason_to_spend(project: Project, bound: Any):
     class Bounding(Provider):
         def usage_bound(self, request: ModelRequest) -> Usage:

@@ -32,7 +32,7 @@ def project(tmp_path: Path, request: pytest.FixtureRequest):
 def reopened(project: Project, answers: list, **options) -> SyncRuntime:
     """A runtime that leaves the journal open."""
     rt = project.open(answers, **options)
-    rt.async_form.services.journal.close = lambda: None  # type: ignore[method-assign]
+    rt.async_form.services.journal.close = lambda: None
     return rt
 
 

@@ -222,7 +222,7 @@ def answering_in_short_form(project: Project) -> Project:
         runtime.async_form.services.roster.answer_form = lambda name: "short"
         return runtime
 
-    project.open = open_short  # type: ignore[method-assign]
+    project.open = open_short
     return project
 
 

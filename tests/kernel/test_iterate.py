@@ -117,7 +117,7 @@ def test_an_iteration_that_fails_starts_no_further_sub_runs(tmp_path: Path):
 def test_a_wrong_number_is_an_error_of_the_skill(tmp_path: Path, value: str):
     from reyn.errors import SkillInvalid
 
-    project(tmp_path, value)  # type: ignore[arg-type]
+    project(tmp_path, value)
     with pytest.raises(SkillInvalid, match="concurrency"):
         run(tmp_path, Meeting(1), [])
 

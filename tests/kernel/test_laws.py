@@ -99,7 +99,7 @@ def test_every_prefix_of_a_run_folds_to_a_state(root: Path, answers: list):
         assert all(getattr(state, name) == getattr(summary, name) for name in RunSummary.__struct_fields__)
     assert journal.find("r") == rebuild(events)
     with pytest.raises(AttributeError):
-        state.phase = "other"  # type: ignore[misc]
+        state.phase = "other"
 
 
 @examples(60)

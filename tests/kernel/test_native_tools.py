@@ -158,7 +158,7 @@ class Careless(NativeModel):
 
 class Mistyped(NativeModel):
     async def complete(self, request: Any) -> ModelAnswer:
-        return ModelAnswer("", tool_calls=(ToolCall("x", "file_read", {"path": "a"}),))  # type: ignore[arg-type]
+        return ModelAnswer("", tool_calls=(ToolCall("x", "file_read", {"path": "a"}),))
 
 
 @pytest.mark.parametrize(("model", "words"), [(Careless([]), "returned tool calls"), (Mistyped([]), "must be str")])

@@ -83,6 +83,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a skill in a step that the gate denies": {
         "step": STEP.format(BELOW.replace("txt: 1", "text: x")),
         "permissions": {"run_skill": [{"deny": "inner"}]},
+        "ends": 0,
     },
 }
 

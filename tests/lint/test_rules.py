@@ -432,7 +432,7 @@ def with_graph(tmp_path: Path, graph: str, phases: dict[str, str]) -> Path:
         ("  go: [x, y]\n  x: [y, end]\n", [("skill.md", 7, "RYN144"), ("skill.md", 8, "RYN144")]),
         ("  go:\n    x: The  first!\n    y: the first\n", [("skill.md", 9, "RYN145")]),
         ("  go:\n    x: first\n    y: second\n    end: SECOND.\n", [("skill.md", 10, "RYN145")]),
-        ("  go:\n    x: first\n    y: ｆｉｒｓｔ\n", [("skill.md", 9, "RYN145")]),  # noqa: RUF001
+        ("  go:\n    x: first\n    y: ｆｉｒｓｔ\n", [("skill.md", 9, "RYN145")]),  # noqa: RUF001 - looks like `first`
     ],
 )
 def test_each_of_several_candidates_needs_a_text_of_its_own(tmp_path: Path, graph: str, expected):

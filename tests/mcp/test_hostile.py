@@ -58,7 +58,7 @@ def test_a_list_that_cannot_be_stored_is_an_error(tools: Tools, behavior: str, w
 def test_a_tool_whose_name_cannot_be_an_op_is_named(tools: Tools):
     assert tools.accept().unusable == ("not a name!",)
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
-        assert runtime.project.accepted_mcp_tools("desk").unusable == ()  # type: ignore[union-attr]
+        assert runtime.project.accepted_mcp_tools("desk").unusable == ()
 
 
 def test_a_name_may_be_as_long_as_the_protocol_allows(tools: Tools):

@@ -421,7 +421,7 @@ def test_a_small_model_reads_the_same_prompt_as_if_no_one_could_abort(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, parameters: int, note: str, rest: str
 ):
     engine = load(model, monkeypatch, FINISHED, FINISHED)
-    local._engine(model.path, model._settings).parameters = parameters  # type: ignore[arg-type]
+    local._engine(model.path, model._settings).parameters = parameters
     messages = (Message("system", TASK + note + rest), REQUEST.messages[1])
     asyncio.run(model.complete(msgspec.structs.replace(REQUEST, messages=messages)))
     sent = engine.requests[-1]["messages"][0]["content"]
@@ -565,7 +565,7 @@ def test_a_local_model_of_any_size_replies_in_plain_text(
 ):
     engine = load(model, monkeypatch, {"choices": [{"delta": {"content": "Tea."}, "finish_reason": "stop"}]})
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    local._engine(model.path, model._settings).parameters = parameters  # type: ignore[arg-type]
+    local._engine(model.path, model._settings).parameters = parameters
     assert json.loads(asyncio.run(model.complete(TALK)).text)["data"] == {"text": "Tea."}
     assert "grammar" not in engine.requests[0]
 

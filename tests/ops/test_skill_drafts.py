@@ -242,10 +242,10 @@ def test_the_event_loop_goes_on_while_an_installation_tries_the_cases(tmp_path: 
     begun, released, went_on = threading.Event(), threading.Event(), []
     original = Trials._run
 
-    def held(self: Trials, *arguments: Any):
+    async def held(self: Trials, *arguments: Any):
         begun.set()
         went_on.append(released.wait(30))  # only the event loop releases it
-        return original(self, *arguments)
+        return await original(self, *arguments)
 
     monkeypatch.setattr(Trials, "_run", held)
 

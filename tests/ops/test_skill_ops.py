@@ -20,7 +20,7 @@ def result_of(project: Path, *ops: dict[str, Any], **settings: Any) -> dict[str,
         run = runtime.run("librarian", {"text": "x"})
         events = [event for event in runtime.runs.events(run.run_id) if "result" in event.data and "call" in event.data]
         assert runtime.runs.replay(run.run_id).status == "finished"
-        return json.loads(runtime.services.journal.blob(events[-1].data["result"]))  # type: ignore[no-any-return]
+        return json.loads(runtime.services.journal.blob(events[-1].data["result"]))
 
 
 @pytest.mark.parametrize(("folder", "source"), [("local", "local"), ("project", "project")])

@@ -51,10 +51,10 @@ class World:
     def policy(self) -> Policy:
         rules = parse_rules(self.rules, KEYS)
         if self.is_trusted:
-            return Policy(rules, **self.switches)  # type: ignore[arg-type]
+            return Policy(rules, **self.switches)
         kept = tuple(rule for rule in rules if rule.effect != "allow")
         ignored = tuple(rule for rule in rules if rule.effect == "allow")
-        return Policy(kept, ignored=ignored, note="Not trusted.", **self.switches)  # type: ignore[arg-type]
+        return Policy(kept, ignored=ignored, note="Not trusted.", **self.switches)
 
     @property
     def gate(self) -> Gate:

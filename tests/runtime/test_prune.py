@@ -35,7 +35,7 @@ def project(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Project]
 def open_runtime(project: Project, answers: list, **options) -> SyncRuntime:
     """Open a runtime that leaves the project's journal open."""
     rt = project.open(answers, **options)
-    rt.async_form.services.journal.close = lambda: None  # type: ignore[method-assign]
+    rt.async_form.services.journal.close = lambda: None
     return rt
 
 

@@ -30,7 +30,7 @@ IN = {"text": "in"}
 
 def open_project(root: Path, *, model: object = "scripted:answers.jsonl", **settings: object) -> SyncRuntime:
     (root / "answers.jsonl").write_text("")
-    return SyncRuntime.open(root, model=model, **settings)  # type: ignore[arg-type]
+    return SyncRuntime.open(root, model=model, **settings)
 
 
 @pytest.mark.parametrize(

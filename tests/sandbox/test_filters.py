@@ -61,7 +61,7 @@ def test_every_number_without_a_rule_is_refused(machine: str, rules: FilterRules
 class TestArguments:
     def verdict(self, machine: str, name: str, *arguments: int, **rules: object) -> str:
         number = numbers(machine)[name]
-        return run(compile_filter(FilterRules(**rules), machine), machine, number, *arguments)  # type: ignore[arg-type]
+        return run(compile_filter(FilterRules(**rules), machine), machine, number, *arguments)
 
     @pytest.mark.parametrize(
         ("arguments", "result"),

@@ -90,7 +90,7 @@ def test_the_failure_of_monty_is_not_the_result_while_cpython_cannot_start(
     monkeypatch.setattr(SPARES, "start", start)
     step = PythonStep({"./m.py": "def f(a):\n    raise ValueError('x')\n"}, "./m.py", "f", {}, 0)
     with pytest.raises(SandboxStartFailed, match=NO_TASKS):
-        run_safe(step, LIMITS, backend.name)  # type: ignore[arg-type]  # a backend's name
+        run_safe(step, LIMITS, backend.name)
 
 
 def test_a_process_that_cannot_be_supervised_is_ended(monkeypatch: pytest.MonkeyPatch):

@@ -24,7 +24,7 @@ STATE = (
 
 def run(backend: Backend, source: str, artifact: Any = None, limits: ProgramLimits = LIMITS) -> Any:
     step = PythonStep({"./m.py": source}, "./m.py", "f", {"value": artifact}, 0)
-    return run_safe(step, limits, backend.name).value  # type: ignore[arg-type]  # a backend's name
+    return run_safe(step, limits, backend.name).value
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)

@@ -102,7 +102,7 @@ def test_an_unknown_phase_in_a_mapping_is_reported_at_its_key(tmp_path: Path):
     assert text[finding.column - 1 :].startswith("fixx")
 
 
-@pytest.mark.parametrize("name", ["abort", "end", "Abort", "ｅｎｄ"])  # noqa: RUF001
+@pytest.mark.parametrize("name", ["abort", "end", "Abort", "ｅｎｄ"])  # noqa: RUF001 - looks like `end`
 def test_a_phase_cannot_have_the_name_of_a_choice(tmp_path: Path, name: str):
     folder = write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]})
     (folder / "phases" / "b.md").rename(folder / "phases" / f"{name}.md")

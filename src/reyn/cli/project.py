@@ -160,7 +160,7 @@ def skill_name(argument: str) -> str:
     from reyn.skills.resolve import is_path
 
     # `Path.expanduser` fails without a home directory.
-    return os.path.abspath(os.path.expanduser(argument)) if is_path(argument) else argument  # noqa: PTH100, PTH111
+    return os.path.abspath(os.path.expanduser(argument)) if is_path(argument) else argument  # noqa: PTH100, PTH111 - text in, text out
 
 
 def model_name(argument: str | None) -> str | None:

@@ -235,7 +235,7 @@ class GuardedStream(io.TextIOBase):
         return self.terminal.encoding
 
     @property
-    def errors(self) -> str | None:  # type: ignore[override]
+    def errors(self) -> str | None:  # type: ignore[override]  # the base class declares a variable
         return self.terminal.errors
 
     def fileno(self) -> int:

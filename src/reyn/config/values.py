@@ -222,7 +222,7 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         server="url",
         plain="timeout",
         right="trusted",
-        secret="env headers",  # noqa: S106
+        secret="env headers",  # noqa: S106 - names of fields
     )
 
     command: tuple[str, ...] = ()

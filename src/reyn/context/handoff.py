@@ -144,7 +144,7 @@ def assemble_handoff_context(
     tokens, dropped = counter.count(whole), 0
     if 0 < manifest.max_tokens < tokens and len(blocks) > 1:
         fewer = range(len(blocks) - 1)
-        dropped = bisect_left(fewer, True, lo=1, key=lambda one: tokens_after(one) <= manifest.max_tokens)  # noqa: FBT003
+        dropped = bisect_left(fewer, True, lo=1, key=lambda one: tokens_after(one) <= manifest.max_tokens)  # noqa: FBT003 - `bisect_left` has no keyword
     body, fitted_warnings = body_after(dropped), warnings
     if 0 < manifest.max_tokens < tokens_after(dropped):
         body, fitted_warnings = _fit(body, warnings, manifest.max_tokens, counter)

@@ -109,9 +109,10 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
             messages = (message_of("user", content, images=images),)
         case AssistantTruncated(content, reason):
             messages = (message_of("assistant", content, status="truncated", reason=reason),)
-        case ToolCancelled(call, _, reason, is_unknown):
+        case ToolCancelled(call, _, reason, is_unknown, details):
             status = "unknown" if is_unknown else "cancelled"
-            messages = (NormalizedMessage("tool", "", tool_call_id=call, status=status, reason=reason),)  # type: ignore[arg-type]
+            cancelled = NormalizedMessage("tool", "", tool_call_id=call, status=status, reason=reason)  # type: ignore[arg-type]  # a literal
+            messages = (replace(cancelled, parts=(Part(text=""), Part(text=details))) if details else cancelled,)
         case ContextReplace(replacement):
             messages = tuple(check_transcript(replacement))
         case ContextSummary(content, keep, texts):
@@ -121,7 +122,7 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
         case _:
             raise MutationInvalid(f"{type(mutation).__name__} is not a mutation of a transcript")
     recorded = tuple(stored_message(message, blobs, scrub) for message in messages)
-    return MutationRecord(type(mutation).__name__, recorded, keep, tuple(map(scrub, texts)))  # type: ignore[arg-type]
+    return MutationRecord(type(mutation).__name__, recorded, keep, tuple(map(scrub, texts)))  # type: ignore[arg-type]  # the classes are those of the literal
 
 
 def mutation_of(record: MutationRecord) -> ContextMutation:

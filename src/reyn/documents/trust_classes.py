@@ -57,7 +57,7 @@ def trust_classes(**names: str) -> TrustClasses:
         for key in keys.split():
             if kind not in get_args(TrustClass) or key in classes:
                 raise TypeError(f"`{key}`: no trust class `{kind}`, or a second one")
-            classes[key] = kind  # type: ignore[assignment]
+            classes[key] = kind  # type: ignore[assignment]  # checked above
     return classes
 
 

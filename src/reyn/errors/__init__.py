@@ -16,6 +16,7 @@ code is never reused.
     │   ├── SkillNotExportable     RYN431
     │   ├── SkillPlanInvalid       RYN432
     │   ├── CaseInvalid            RYN433
+    │   ├── TrialTooDeep           RYN434
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161

@@ -65,6 +65,12 @@ class CaseInvalid(SkillError, code="RYN433"):
     hint = "A case is a folder below `cases/` with `input.json`, `answers.jsonl` and `expected.json`."
 
 
+class TrialTooDeep(SkillError, code="RYN434"):
+    """A case tries a skill whose cases try skills in turn."""
+
+    hint = "A case may try the skill that it makes. Leave the cases of that skill without `skill_try`."
+
+
 class SkillInvalid(SkillError, FindingsError, code="RYN102"):
     """The skill's files have errors; each has a position and, if known, a fix."""
 

@@ -238,7 +238,7 @@ def names_in(root: str | os.PathLike[str] | OpenFolder, folder: str = "") -> lis
     path = root.path if isinstance(root, OpenFolder) else os.fspath(root)
     try:
         if not folder:
-            return sorted(os.listdir(root.handle if isinstance(root, OpenFolder) else root))  # noqa: PTH208
+            return sorted(os.listdir(root.handle if isinstance(root, OpenFolder) else root))  # noqa: PTH208 - a descriptor, or text
         handle = open_inside(root, f"{path.rstrip('/')}/{folder}")
         if handle is None:
             return []

@@ -69,7 +69,7 @@ def _findings(
         return
     for index, field in enumerate(context.handoff_fields or ()):
         path = ("context", "handoff_fields", index)
-        if field == "narrative" and not choose_context(0, context, skill.context)[0].effective_narrative_cap:  # type: ignore[union-attr]
+        if field == "narrative" and not choose_context(0, context, skill.context)[0].effective_narrative_cap:  # type: ignore[union-attr]  # settings always have a manifest
             message, fix = "`narrative` is omitted: `narrative_cap` is 0", "set `narrative_cap`"
             yield document.finding(codes.NARRATIVE_OMITTED, message, *path, fix=fix, severity="warning")
         elif not any(_produces(skill, node, field, vocabulary) for node in nodes):

@@ -257,7 +257,7 @@ def answer_grammar(schema: dict[str, Any]) -> str:
 
     Models write these blanks as part of the next token, so that they cost nothing; other white space costs tokens.
     """
-    import xllamacpp  # type: ignore[import-untyped]
+    import xllamacpp  # type: ignore[import-untyped]  # it has no type hints
 
     try:
         grammar: str = xllamacpp.json_schema_to_grammar(schema)

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from reyn.models.protocol import ModelRequest
     from reyn.models.two_step import Choice
 
+    _OnText = Callable[[str], None] | None
+
 R = TypeVar("R")
 
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -174,9 +176,7 @@ class LocalModel:
         most += MAX_LABEL_TOKENS + len(topics)
         return Usage(sum(min(_bound(one), window) for one in prompts), most)
 
-    def _generate(
-        self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
-    ) -> ModelAnswer:
+    def _generate(self, request: ModelRequest, cancelled: threading.Event, on_delta: _OnText) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
         request = self._readable(request, engine)
         digest = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
@@ -194,11 +194,7 @@ class LocalModel:
             raise
 
     def _take_turn(
-        self,
-        request: ModelRequest,
-        engine: Engine,
-        cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText
     ) -> ModelAnswer:
         """Act, if that is the next step; else decide."""
         used, probability = Usage(), 1.0
@@ -257,11 +253,7 @@ class LocalModel:
         return msgspec.structs.replace(reply, text=text)
 
     def _decide(
-        self,
-        request: ModelRequest,
-        engine: Engine,
-        cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText
     ) -> ModelAnswer:
         """Decide: in two steps, or in one with a reason of the model's own."""
         prompt = choice_prompt(request) if self._has_two_steps(engine) else None
@@ -286,7 +278,7 @@ class LocalModel:
         schema: dict[str, Any],
         engine: Engine,
         cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        on_delta: _OnText,
     ) -> ModelAnswer:
         """Generate an answer of which a part is certain."""
         grammar = answer_grammar(schema)
@@ -294,11 +286,7 @@ class LocalModel:
         return engine.generate(body, cancelled, "grammar", on_delta, (), begin_answer(schema, grammar))
 
     def _answer(
-        self,
-        request: ModelRequest,
-        engine: Engine,
-        cancelled: threading.Event,
-        on_delta: Callable[[str], None] | None,
+        self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText
     ) -> ModelAnswer:
         """Generate a whole answer in one step, and measure the probability of its choice in the short form."""
         is_measured = request.answer_form == "short"

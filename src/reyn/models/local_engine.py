@@ -66,7 +66,7 @@ class Engine:
 
     def __init__(self, path: Path, threads: int, context: int) -> None:
         try:
-            import xllamacpp  # type: ignore[import-untyped]
+            import xllamacpp  # type: ignore[import-untyped]  # it has no type hints
         except ImportError as error:
             raise ModelNotInstalled(
                 "`local` models need the extra `local`", hint="pip install 'reyn[local]'"

@@ -103,7 +103,7 @@ class RemoteModel(ABC):
         self._model = model
         self._settings = settings
         self._model_key = ModelKey(name, settings.key, secrets)
-        self._modes: tuple[OutputMode, ...] = ADAPTERS[self.adapter].modes  # type: ignore[assignment]
+        self._modes: tuple[OutputMode, ...] = ADAPTERS[self.adapter].modes  # type: ignore[assignment]  # the table has the names of modes as `str`
         mode: OutputMode = self._modes[0] if settings.mode == "auto" else settings.mode
         # Some servers cannot constrain the output of a request with tools, so its format is found out separately.
         self._formats = {

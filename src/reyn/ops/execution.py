@@ -45,7 +45,13 @@ if TYPE_CHECKING:
 
 
 def plan_op(
-    op: Op, call: Call, env: Env, *, permissions: Collection[str] = (), is_foreign: bool = True
+    op: Op,
+    call: Call,
+    env: Env,
+    *,
+    permissions: Collection[str] = (),
+    is_foreign: bool = True,
+    planned: Plan | None = None,
 ) -> Plan | Denied:
     """Plan an op. The gate decides about the permissions that its kind needs first.
 
@@ -55,6 +61,7 @@ def plan_op(
         env: What the op may use.
         permissions: Permission keys that the kind needs besides those of its specification.
         is_foreign: Whether the op comes from outside the package, so that its plan is checked.
+        planned: The plan of a step that does what the op does. It has no plan of the op.
     """
     asked: dict[str, None] = {}
     token = DUE_APPROVALS.set(asked)
@@ -62,7 +69,11 @@ def plan_op(
         verdict = _decide(op, call, env, permissions) if permissions or op.spec.permission is not None else None
         if isinstance(verdict, Denied):
             return verdict
-        plan = checked_plan(call, op.plan(copied(call), env)) if is_foreign else op.plan(call, env)
+        plan: Plan | Denied
+        if planned is not None:
+            plan = planned
+        else:
+            plan = checked_plan(call, op.plan(copied(call), env)) if is_foreign else op.plan(call, env)
         is_asked = isinstance(plan, Plan) and (plan.approval is not None or isinstance(verdict, NeedsApproval))
         version = op.version(call, env) if is_asked and isinstance(op, Versioned) else ""
     except BaseException as error:  # becomes the result
@@ -95,7 +106,7 @@ def _decide(op: Op, call: Call, env: Env, permissions: Collection[str]) -> Verdi
     """Return the verdict of the gate on an op that needs permissions."""
     own = op.spec.permission
     keys = {*permissions, *((own,) if own else ())}
-    target = op.target(copied(call)) if _is_targeted(type(op)) else None  # type: ignore[attr-defined]
+    target = op.target(copied(call)) if _is_targeted(type(op)) else None  # type: ignore[attr-defined]  # `_is_targeted` has checked it
     if target is not None:
         if not isinstance(target, str):
             raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
@@ -118,10 +129,12 @@ def _is_targeted(op: type) -> bool:
 
 async def prepare_op(op: Preparable, call: Call, env: Env) -> None:
     """Compute in a thread what the plan of an op needs, so that other runs go on meanwhile."""
+    from reyn.sandbox import in_thread
+
     with suppress(Exception):  # the plan meets the same error, and reports it
         work = op.preparation(call, env)
         if work is not None:
-            await asyncio.to_thread(work)
+            await in_thread(work)
 
 
 async def perform_op(

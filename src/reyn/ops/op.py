@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.errors import Finding
+    from reyn.sandbox import StopSignal
     from reyn.skills import Library, Skill
     from reyn.skills.cases import TrialReport
     from reyn.skills.resolve import MayRead
@@ -306,7 +307,8 @@ class OpSetup:
         library: Finds skills by name.
         lint: Returns the findings about the skill in a folder. This and the next two ask about each file that is read.
         load: Loads a skill by its name or path.
-        try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside.
+        try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside, until it is
+            stopped.
     """
 
     config: Config
@@ -314,7 +316,7 @@ class OpSetup:
     library: Library
     lint: Callable[[Path, MayRead], list[Finding]]
     load: Callable[[str, MayRead | None], Skill]
-    try_cases: Callable[[Path, MayRead], TrialReport]
+    try_cases: Callable[[Path, MayRead | None, StopSignal | None], TrialReport]
 
 
 class ProjectOp:
@@ -384,8 +386,9 @@ class Versioned(Protocol):
 class Preparable(Protocol):
     """A built-in op whose plan needs a result that may take long. It is computed in a thread, before `plan`."""
 
-    def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
-        """Return the work for the thread; `None` if there is none. `plan` finds its result in a cache."""
+    def preparation(self, call: Call, env: Env) -> Callable[[StopSignal], object] | None:
+        """Return the work for the thread, until it is stopped; `None` if there is none. `plan` finds its result in a
+        cache."""
         ...
 
 

@@ -28,6 +28,7 @@ from reyn.ops.op import (
 )
 from reyn.permissions import Denied
 from reyn.ranking import Ranking
+from reyn.skills.agents import agent_of
 from reyn.skills.catalogue import Catalogue, SkillSummary
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpTarget
@@ -36,6 +37,8 @@ from reyn.workspace.recorded import run_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from reyn.permissions import Verdict
 
 _ARGUMENTS = {"skill": text(200, min_length=1), "input": {"type": ["object", "string"], "maxLength": 1_000_000}}
 _PHASE = {"type": "object", "properties": {"phase": STRING, "artifact": {"type": "object"}, "path": STRING}}
@@ -56,7 +59,25 @@ def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied
     if not env.may_run(skill):
         return Denied("allowed_skills", f"`allowed_skills` of the phase does not include `{skill}`")
     content = Blob.of(canonical(call.args["input"]))
-    return Plan(request=RunRequest(skill, content.hash, background), blobs=(content,))
+    return _within_rules(Plan(request=RunRequest(skill, content.hash, background), blobs=(content,)), call, env)
+
+
+def _within_rules(plan: Plan, call: Call, env: Env) -> Plan | Denied:
+    """Return the plan of an op that runs a skill, under the rules besides that of the op's own permission.
+
+    These are the rules about running the skill, and about the agent that it belongs to.
+    """
+    assert isinstance(plan.request, RunRequest)
+    skill = plan.request.skill
+    verdicts: list[Verdict | None] = []
+    if call.kind != RunSkillOp.spec.kind:
+        verdicts.append(env.gate.capability("run_skill", skill))
+    if agent := agent_of(skill):
+        verdicts.append(env.gate.restriction("agent", agent))
+    if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
+        return denied
+    asking = [rule for verdict in verdicts if (rule := approval_of(verdict)) is not None]
+    return replace(plan, approval=" and ".join(asking)) if asking else plan
 
 
 class _RunsSkill(ProjectOp):
@@ -221,9 +242,7 @@ class StartSkillOp(_RunsSkill):
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         """Plan the run. A skill that may not be run is not started either."""
-        verdict = env.gate.capability("run_skill", call.args["skill"])
-        plan = verdict if isinstance(verdict, Denied) else _planned(call, env, background=True)
-        return plan if isinstance(plan, Denied) else replace(plan, approval=approval_of(verdict))
+        return _planned(call, env, background=True)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer
@@ -268,14 +287,14 @@ class JudgeOutputOp:
         advice="With on_fail abort, a decision that carries it holds only if the output passes.",
     )
 
-    def plan(self, call: Call, env: Env) -> Plan:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         output = call.args["output"]
         judged = {
             "rubric": call.args["rubric"],
             "output": output if isinstance(output, str) else canonical(output).decode(),
         }
         content = Blob.of(canonical({"type": "judged_output", "data": judged}))
-        return Plan(request=RunRequest(SKILL, content.hash), blobs=(content,))
+        return _within_rules(Plan(request=RunRequest(SKILL, content.hash), blobs=(content,)), call, env)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer

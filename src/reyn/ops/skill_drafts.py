@@ -31,6 +31,7 @@ from reyn.workspace import locate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from reyn.sandbox import StopSignal
     from reyn.workspace import Location
 
 LOCAL = "reyn/local"
@@ -150,7 +151,7 @@ class SkillInstallOp(ProjectOp, PlannedOp):
         optional_permissions=("skill.write",),
     )
 
-    def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
+    def preparation(self, call: Call, env: Env) -> Callable[[StopSignal], object] | None:
         """Try the cases of the draft: an approval shows the result, which may take half a minute."""
         folder, reader = folder_at(read_draft(env).location, env), SkillReader(env)
         if any(finding.severity == "error" for finding in self.project.lint(folder, reader)):
@@ -196,7 +197,7 @@ class SkillInstallOp(ProjectOp, PlannedOp):
         noun = "warning" if len(findings) == 1 else "warnings"
         yield f"lint: {f'{len(findings)} {noun}' if findings else 'OK'}"
         yield from (f"  {' '.join(text.split())}" for text in findings[:_MAX_LISTED])
-        trial = self.project.try_cases(folder, reader)
+        trial = self.project.try_cases(folder, reader, None)
         yield trial.summary
         yield from (f"  {problem}" for problem in trial.failures[:_MAX_LISTED])
         try:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import ReynError, SkillNotFound
@@ -179,11 +179,13 @@ class SkillTryOp(ProjectOp):
         return Plan("default: try skills", approval=reader.approval)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        from reyn.sandbox import in_thread
+
         name = call.args["skill_path"]
         try:
             reader = SkillReader(env, plan.approved)
             folder = reader.find(name, self.project)
-            report = await asyncio.to_thread(self.project.try_cases, folder, reader)
+            report = await in_thread(partial(self.project.try_cases, folder, reader))
         except ReynError as error:
             return call.error(f"{error.code}: {error.message}", skill_path=name)
         fields = {

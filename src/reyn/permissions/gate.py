@@ -180,7 +180,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         skills = (self.skill, *self.above)
         projects = [roots for roots in (self.roots, self.roots.origin) if roots is not None]
         places = [path for roots in projects for path in (roots.project_text, *roots.hidden_texts)]
-        places = [*map(os.path.realpath, (*places, os.path.expanduser("~")))]  # noqa: PTH111
+        places = [*map(os.path.realpath, (*places, os.path.expanduser("~")))]  # noqa: PTH111 - text in, text out
         rules = [rule for rule in self.policy.rules if rule.effect != "allow" and rule.concerns("file.read", skills)]
         every = [Restrictions(roots) for roots in projects]
         patterns = [one.path(pattern) for one in every for rule in rules for pattern in rule.patterns]

@@ -41,7 +41,7 @@ def must_spell(name: str, index: int, access: AccessMode) -> bool:
     return (
         (index == 0 and lower in _OWN_NAMES)
         or lower in EXECUTED_NAMES
-        or os.path.splitext(lower)[1] in EXECUTED_SUFFIXES  # noqa: PTH122
+        or os.path.splitext(lower)[1] in EXECUTED_SUFFIXES  # noqa: PTH122 - a name
         or EXECUTED_FAMILIES.fullmatch(lower) is not None
     )
 
@@ -133,13 +133,13 @@ def _matches(segment: str, name: str, index: int, access: AccessMode) -> bool:
         return True
     if name.startswith("."):
         return segment.startswith(".")
-    suffix = os.path.splitext(name)[1]  # noqa: PTH122
+    suffix = os.path.splitext(name)[1]  # noqa: PTH122 - a name
     return suffix.casefold() in EXECUTED_SUFFIXES and segment.endswith(suffix)
 
 
-MAX_FILES = 500_000
+MAX_WALKED_FILES = 500_000
 """The files whose other names (hard links) are looked for, in the folders that the rules of one run restrict."""
-MAX_COMPARISONS = 1_000_000
+MAX_RULE_COMPARISONS = 1_000_000
 """The comparisons of a path with a pattern in the folders of the system, before a program starts."""
 Positions = frozenset[int]
 """How much of a pattern the names of a path match: positions in it, the last one if it covers the path."""
@@ -186,7 +186,7 @@ class RestrictedPath:
         reached, written = self.positions(names_of(target)), self.positions(names_of(link))
         if self.is_end(reached) or min(written, default=0) < self._depth:
             return False
-        return bool(written - reached) if os.path.isdir(target) else self.is_end(written)  # noqa: PTH112
+        return bool(written - reached) if os.path.isdir(target) else self.is_end(written)  # noqa: PTH112 - text in
 
     def positions(self, names: tuple[str, ...]) -> Positions:
         """Return how much of the pattern the names of an absolute path match; nothing if they lead elsewhere."""
@@ -232,7 +232,7 @@ def restricted_below(folder: str, patterns: list[RestrictedPath], left_out: Coll
     """
     states = [(one, one.positions(names_of(folder))) for one in patterns if one.may_be_system]
     waiting = [(folder, [(one, at) for one, at in states if at and not one.is_end(at)])]
-    left = MAX_COMPARISONS
+    left = MAX_RULE_COMPARISONS
     while waiting:
         above, states = waiting.pop()
         for path, is_folder in _listed(above) if states else ():
@@ -253,7 +253,7 @@ class LinkedFiles:
     def __init__(self, left_out: Collection[str]) -> None:
         self._left_out = left_out
         self._found: dict[str, dict[Identity, list[tuple[str, ...]]]] = {}
-        self._left = MAX_FILES
+        self._left = MAX_WALKED_FILES
 
     def names(self, identity: Identity, top: str) -> list[tuple[str, ...]]:
         """Return the paths of a file at or below a path, each as its names.

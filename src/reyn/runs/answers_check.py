@@ -26,7 +26,7 @@ KINDS = frozenset(
     body.kind
     for body in (
         *(kinds.WaitOpened, kinds.WaitAnswered, kinds.WaitExpired, kinds.ApprovalRequired, kinds.ApprovalDecided),
-        *(kinds.DecisionReviewed, kinds.RunStarted, kinds.RunForked, kinds.RunResumed),
+        *(kinds.DecisionReviewed, kinds.ChildStarted, kinds.RunStarted, kinds.RunForked, kinds.RunResumed),
     )
 )
 """The kinds that are checked, besides the start of ops."""
@@ -72,6 +72,8 @@ class AnswersCheck:
                 return self._unlike_reply(body)
             case kinds.OpStarted():
                 return self._unapproved(event.run_id, body)
+            case kinds.ChildStarted(call=call):
+                return self._not_approved(call, self._decided.pop(call, None))
         return ""
 
     def _answered(self, event: Event, body: kinds.WaitAnswered) -> str:
@@ -102,8 +104,8 @@ class AnswersCheck:
 
     def _unapproved(self, run: str, started: kinds.OpStarted) -> str:
         decided, approval = self._decided.pop(started.call, None), started.approval
-        if decided is not None and decided.decision in ("reject", "expired", "defer"):
-            return f"op `{started.call}` started although it was not approved"
+        if error := self._not_approved(started.call, decided):
+            return error
         if (approval is not None) != started.rule.endswith(APPROVED):
             return f"the rule of op `{started.call}` and its approval do not agree"
         if approval is None:
@@ -120,6 +122,11 @@ class AnswersCheck:
         if required.args != started.args or required.rule not in _asked_rules(started):
             return f"the approval of op `{started.call}` was asked for other arguments, or for another rule"
         return self._unlike_preview(call, plan, required)
+
+    def _not_approved(self, call: str, decided: kinds.ApprovalDecided | None) -> str:
+        """Return why an op, or the sub-run of a step, cannot start after a decision."""
+        is_refused = decided is not None and decided.decision in ("reject", "expired", "defer")
+        return f"op `{call}` started although it was not approved" if is_refused else ""
 
     def _action(self, run: str, started: kinds.OpStarted, approval: kinds.Approved) -> tuple[Call, Plan]:
         """Return the call and the plan of an op as they were when it was approved."""

@@ -18,7 +18,7 @@ from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import CallModel, PerformOp, PlanOp, ReadOverviews
+from reyn.kernel.core.effects import CallModel, PerformOp, Permit, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.core.run_state import apply
@@ -280,6 +280,8 @@ class _StillWorld:
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
         if isinstance(effect, ReadOverviews) and self._read_overviews is not None:
             return self._read_overviews(effect, tape)
+        if isinstance(effect, Permit):  # what it is about is the effect that is reached
+            return None
         if isinstance(effect, PlanOp | PerformOp) and self._performer is not None:
             ops = self._ops = self._performer()
             op = ops.op_of(effect, tape)

@@ -7,6 +7,7 @@ A message goes to the inbox of the run. The process that executes the run, now o
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -91,10 +92,11 @@ class Conversations:
                 return await executor.new_run(run_id, call, observers)()
             return await executor.resume(run_id, observers, **enter(row))
 
+        execute = partial(executor.claim_and_execute, run_id, attempt, observers)
         if not wait or current_scope() is not None:
-            return await executor.claim_and_execute(run_id, attempt, observers)
+            return await execute()
         async with self._turns.setdefault(run_id, asyncio.Lock()):
-            return await executor.attach(run_id, attempt, observers)
+            return await executor.attach(run_id, execute)
 
     def say(
         self, run: str, text: str, *, by: str = "", images: Sequence[Image] = (), instructions: str | None = None

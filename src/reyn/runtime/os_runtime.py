@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from reyn.ops import Op
     from reyn.permissions.trust import LoadedProject
     from reyn.runtime.trials import Trials
+    from reyn.sandbox import StopSignal
     from reyn.skills import Skill
     from reyn.skills.cases import TrialReport
     from reyn.skills.resolve import MayRead
@@ -85,8 +86,8 @@ class OSRuntime:
         if services.run_cases is None:
             services.run_cases = self._run_cases
 
-    def _run_cases(self, folder: Path, may_read: MayRead | None) -> TrialReport:
-        return self._trials.run(folder, may_read)
+    def _run_cases(self, folder: Path, may_read: MayRead | None, stop: StopSignal | None) -> TrialReport:
+        return self._trials.run(folder, may_read, stop)
 
     @cached_property
     def _trials(self) -> Trials:
@@ -295,7 +296,7 @@ class OSRuntime:
 
         Args:
             run: The run to fork.
-            at: The sequence number of the event; default: the last event that can be forked from.
+            at: The number of the event; default: the last possible one. A warning names unsafe ops after it.
             model: The model to call from there on.
             input: A new input for the next phase.
             skill: The skill to continue with: a different one, or the current version of the same one.

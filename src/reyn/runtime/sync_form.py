@@ -287,7 +287,7 @@ def _enter(form: Synchronous) -> Synchronous:
 def _close(form: Synchronous) -> None:
     """Close the object, and the thread that executes its coroutines."""
     if form._own_thread is not None:  # noqa: SLF001 - of the class above
-        form._own_thread.close()  # noqa: SLF001
+        form._own_thread.close()  # noqa: SLF001 - of the class above
     else:
         form.wait(form.async_form.aclose())
 

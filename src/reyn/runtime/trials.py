@@ -4,6 +4,9 @@ The permission rules of the project decide about every op, and the replies of th
 no effect outside: files go to the temporary folder, programs, the web, MCP servers, unsafe Python and ops of other
 packages are not executed, and no model is called. The next trial on the machine removes the folder of one that was
 killed.
+
+A case may try the skill that it makes, and no deeper. A trial is one task: when it is cancelled or its time is over, so
+are the trials inside.
 """
 
 from __future__ import annotations
@@ -13,16 +16,16 @@ import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.config import Config
 from reyn.documents import DocumentError, read_raw
-from reyn.errors import CaseInvalid, ReynError
+from reyn.errors import CaseInvalid, ReynError, TrialTooDeep
 from reyn.folders import remove_temporary, take_lock
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
@@ -31,9 +34,11 @@ from reyn.kernel.world.inbox import answer_error
 from reyn.kernel.world.services import Services
 from reyn.models.scripted import ScriptedModel
 from reyn.ops import Denied, OpTable, Plan, Targeted
+from reyn.ops.op import ProjectOp
 from reyn.permissions.rules import Rule
 from reyn.permissions.trust import ProjectTrust
 from reyn.runs.recorded import Runs
+from reyn.sandbox import StopSignal
 from reyn.skills import Library
 from reyn.skills.cases import Case, CaseReport, TrialReport, case_files, read_cases
 from reyn.vocabulary import PERMISSIONS
@@ -52,7 +57,9 @@ if TYPE_CHECKING:
 
 _PREFIX = "reyn-trial-"
 SECONDS = 30.0
-"""Time for all cases of a skill. Cases that are left then count as failed."""
+"""Time for all cases of a skill. Cases that have not ended then count as failed."""
+_MAX_DEPTH = 2
+"""The cases of a skill that makes skills try the skill that they make."""
 _CASE_SECONDS = 10
 _MAX_KNOWN = 32
 _MAX_PROBLEMS = 5
@@ -72,25 +79,33 @@ class _Known(NamedTuple):
 class Trials:
     """Tries skills of one project. The result of an unchanged folder is remembered."""
 
-    def __init__(self, services: Services, run: RunCase) -> None:
+    def __init__(self, services: Services, run: RunCase, depth: int = 0) -> None:
         """Try skills of a project.
 
         Args:
             services: The services of the project.
             run: Runs a skill with an input with the services of a case, and closes them.
+            depth: The number of trials that these are inside of.
         """
         self._services = services
         self._run_case = run
+        self._depth = depth
         self._library = Library(services.root)
         self._known: dict[str, _Known] = {}
 
-    def run(self, folder: Path, may_read: MayRead | None = None) -> TrialReport:
+    def run(self, folder: Path, may_read: MayRead | None = None, stop: StopSignal | None = None) -> TrialReport:
         """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended.
 
         Args:
             folder: The folder.
             may_read: Raises an error if a file of the skill, its cases or its sub-skills may not be read.
+            stop: Cancels the trial when it is set.
+
+        Raises:
+            TrialTooDeep: This is a case of a skill that a case tries.
         """
+        if self._depth >= _MAX_DEPTH:
+            raise TrialTooDeep(f"`{folder.name}` is not tried: this is a trial inside of a trial")
         may_read = may_read or _may_read_all
         for path in case_files(folder):
             may_read(path)
@@ -102,9 +117,7 @@ class Trials:
                 files[path] = None
                 may_read(path)
 
-            # Its own thread, because the caller may be inside an event loop.
-            with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
-                report = thread.submit(self._run, folder, self._library.asking(ask)).result()
+            report = self._run_in_thread(folder.resolve(), self._library.asking(ask), stop)
             while len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[stamp] = _Known(report, tuple(files))
@@ -113,20 +126,45 @@ class Trials:
             may_read(path)
         return known.report
 
-    def _run(self, folder: Path, library: Library) -> TrialReport:
-        end = monotonic() + SECONDS
-        remove_abandoned_folders()
-        reports = []
-        for case in read_cases(folder):
-            if isinstance(case, CaseInvalid):
-                reports.append(CaseReport(case.message.partition(":")[0].rpartition("/")[2], (case.message,)))
-            elif monotonic() > end:
-                reports.append(CaseReport(case.name, (f"not tried: the cases take more than {SECONDS:g} s",)))
-            else:
-                reports.append(self._try(folder, case, library))
-        return TrialReport(tuple(reports))
+    def _run_in_thread(self, folder: Path, library: Library, stop: StopSignal | None) -> TrialReport:
+        """Run in a thread of its own, because the caller may be inside an event loop. Ctrl-C cancels the trial."""
+        signal = stop or StopSignal()
 
-    def _try(self, folder: Path, case: Case, library: Library) -> CaseReport:
+        def work() -> TrialReport:
+            try:
+                return asyncio.run(self._run(folder, library, signal))
+            finally:
+                if stop is None:
+                    signal.close()
+
+        with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
+            try:
+                return thread.submit(work).result()
+            except BaseException:
+                signal.set()
+                raise
+
+    async def _run(self, folder: Path, library: Library, stop: StopSignal) -> TrialReport:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        loop.add_reader(stop.fileno(), task.cancel)
+        remove_abandoned_folders()
+        end = loop.time() + SECONDS
+        return TrialReport(tuple([await self._try_until(end, folder, case, library) for case in read_cases(folder)]))
+
+    async def _try_until(self, end: float, folder: Path, case: Case | CaseInvalid, library: Library) -> CaseReport:
+        if isinstance(case, CaseInvalid):
+            return CaseReport(case.message.partition(":")[0].rpartition("/")[2], (case.message,))
+        limit = asyncio.timeout_at(end)
+        try:
+            async with limit:
+                return await self._try(folder, case, library)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return CaseReport(case.name, (f"it was ended: the cases take more than {SECONDS:g} s",))
+
+    async def _try(self, folder: Path, case: Case, library: Library) -> CaseReport:
         with _temporary_folder() as scratch:
             for path, content in case.files.items():
                 target = scratch / path
@@ -136,7 +174,7 @@ class Trials:
             trial = self._trial_services(scratch.resolve(), case, replies, self._policy_of(folder))
             trial.library = library
             try:
-                result = asyncio.run(self._run_case(trial, str(folder.resolve()), case.input))
+                result = await self._run_case(trial, str(folder), case.input)
                 return CaseReport(case.name, tuple(_problems(case, result, Runs(trial), replies)))
             except ReynError as error:
                 return CaseReport(case.name, (_short(f"{error.code}: {error.message}"),))
@@ -147,7 +185,7 @@ class Trials:
         The operator grants the requests of a draft when it is installed, so that they are granted in its cases.
         """
         policy = msgspec.structs.replace(self._services.policy, allow_shell=True, allow_unsafe_python=True)
-        if not folder.resolve().is_relative_to(self._services.state_folder.resolve()):
+        if not folder.is_relative_to(self._services.state_folder.resolve()):
             return policy
         grants = (Rule("allow", entry.key) for entry in PERMISSIONS if not (entry.is_asked or entry.is_open))
         return msgspec.structs.replace(policy, rules=(*policy.rules, *grants))
@@ -161,15 +199,24 @@ class Trials:
         trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=replies)
         trial.origin = roots_of(real.root, real.state_folder, "none")
         trial.journal, trial.secrets = MemoryJournal(), real.secrets
-        trial.ops, trial.policy = self._ops, policy
+        trial.ops, trial.policy, trial.run_cases = self._ops, policy, self._inner.run
         return trial
+
+    @cached_property
+    def _inner(self) -> Trials:
+        """The trials of a case."""
+        return Trials(self._services, self._run_case, self._depth + 1)
 
     @cached_property
     def _ops(self) -> OpTable:
         """The ops of the project, none of which reaches outside."""
         ops = self._services.ops
         installed = [op for spec in ops.vocabulary.ops if (op := ops.get(spec.kind)) is not None]
-        return OpTable(_isolated(op, is_foreign=ops.is_foreign(op.spec.kind)) for op in installed)
+        return OpTable(_isolated(self._nested(op), is_foreign=ops.is_foreign(op.spec.kind)) for op in installed)
+
+    def _nested(self, op: Op) -> Op:
+        """Return an op whose trials are those of a case."""
+        return op.set_up(replace(op.project, try_cases=self._inner.run)) if isinstance(op, ProjectOp) else op
 
 
 def _may_read_all(path: Path) -> None:
@@ -244,7 +291,7 @@ class _IsolatedTarget(_Isolated):
     """An isolated op with a target that rules can name."""
 
     def target(self, call: Call) -> str:
-        return self._op.target(call)  # type: ignore[attr-defined, no-any-return]
+        return self._op.target(call)  # type: ignore[attr-defined, no-any-return]  # made for ops with a target
 
 
 class _Replies:

@@ -85,7 +85,7 @@ class Bubblewrap(Backend):
 @cache
 def _binds_descriptors(program: str) -> bool:
     """Return whether `bwrap` mounts what a descriptor refers to, and closes it."""
-    return b"--ro-bind-fd" in subprocess.run([program, "--help"], capture_output=True, check=False).stdout  # noqa: S603
+    return b"--ro-bind-fd" in subprocess.run([program, "--help"], capture_output=True, check=False).stdout  # noqa: S603 - a program that was found
 
 
 def _encoded(*arguments: str) -> bytes:
@@ -156,7 +156,7 @@ def _mounts(access: Access, limits: ProgramLimits, sources: _Sources) -> Iterato
     yield from ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for name in _private_kernel_files():
         yield from ("--ro-bind", "/dev/null", name)
-    yield from ("--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
+    yield from ("--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108 - in the sandbox
     yield from ("--size", str(limits.file_bytes), "--tmpfs", _TEMPORARY)
     # A path may be shown in a folder that hides what is around it: upper ones come first.
     partial = {folder.path: folder for folder in access.folders}

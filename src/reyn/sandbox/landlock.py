@@ -50,7 +50,7 @@ class Landlock(Backend):
     def refusal(self, access: Access) -> str:
         excluded = (*access.hidden, *access.read_only)
         if excluded:
-            return f"Landlock cannot exclude `{os.path.basename(excluded[0])}` in a folder that a program writes"  # noqa: PTH119
+            return f"Landlock cannot exclude `{os.path.basename(excluded[0])}` in a folder that a program writes"  # noqa: PTH119 - text in, text out
         return ""
 
     def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
@@ -82,7 +82,7 @@ def _rules(access: Access) -> list[tuple[str, int]]:
     system = {path for name in names for path in _without(os.path.realpath(name), access.private)}
     shown = [f"{folder.path}/{name}" for folder in access.folders for name in folder.shown]
     rules = dict.fromkeys(sorted(system), _READ)
-    rules |= dict.fromkeys((name for name in (*access.read, *shown) if not os.path.islink(name)), _READ)  # noqa: PTH114
+    rules |= dict.fromkeys((name for name in (*access.read, *shown) if not os.path.islink(name)), _READ)  # noqa: PTH114 - text in
     rules |= {"/dev/null": _WRITE} | dict.fromkeys(access.write, _WRITE)
     return list(rules.items())
 

@@ -232,10 +232,10 @@ class _Tools:
                 programs += self._program(tool, match["argument"] or "")
             elif match["argument"]:
                 self.notes.append(f"`allowed-tools`: the argument of `{tool}` is not converted; restrict `permissions`")
-        scripts = sorted(path for path in skill.files if os.path.splitext(path)[1] in _PROGRAMS)  # noqa: PTH122
+        scripts = sorted(path for path in skill.files if os.path.splitext(path)[1] in _PROGRAMS)  # noqa: PTH122 - a name
         if scripts:
             ops.append("sandboxed_exec")
-            programs += [_PROGRAMS[os.path.splitext(path)[1]] for path in scripts]  # noqa: PTH122
+            programs += [_PROGRAMS[os.path.splitext(path)[1]] for path in scripts]  # noqa: PTH122 - a name
         self.ops = tuple(dict.fromkeys(ops))
         self.permissions: dict[str, Any] = {}
         if "sandboxed_exec" in self.ops:

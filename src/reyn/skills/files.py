@@ -128,5 +128,5 @@ def _read(path: str) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         if os.fstat(handle).st_size > MAX_BYTES:
-            raise AgentSkillInvalid(f"`{os.path.basename(path)}` is larger than {MAX_BYTES:,} bytes")  # noqa: PTH119
+            raise AgentSkillInvalid(f"`{os.path.basename(path)}` is larger than {MAX_BYTES:,} bytes")  # noqa: PTH119 - text in, text out
         return file.read(MAX_BYTES + 1)

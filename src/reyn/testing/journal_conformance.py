@@ -278,9 +278,9 @@ class JournalConformance:
     def test_an_invalid_message_is_rejected(self) -> None:
         with self.journal() as journal:
             # Wrong on purpose: values that the types forbid must be rejected at run time as well.
-            for message in ("unknown", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]
+            for message in ("unknown", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]  # wrong on purpose
                 with raises(EventInvalid):
-                    journal.post("a", message)  # type: ignore[arg-type]
+                    journal.post("a", message)  # type: ignore[arg-type]  # wrong on purpose
             assert journal.drain("a") == []
 
     # -- claims and listing ---------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_a_run_whose_journal_was_replaced_continues_in_the_one_that_it_had(arena
 
 def execute_replaced(scenario: Scenario, kill_at: int) -> None:
     """Execute with a journal that is replaced; return if the run stops because of it."""
-    scenario._model = lambda: ReplacingModel(scenario.answers, scenario.root / ".reyn")  # type: ignore[method-assign]
+    scenario._model = lambda: ReplacingModel(scenario.answers, scenario.root / ".reyn")
     with pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
         asyncio.run(scenario.execute(Failpoints(kill_at)))
 
@@ -83,7 +83,7 @@ def test_a_caller_who_waits_for_a_process_that_is_killed_gets_the_result_of_one_
             os.read(reading, 1)  # the other process has claimed the run, or has ended
             asyncio.run(scenario.execute(Failpoints()))
 
-        work: Any = lambda number=number, pipe=writing_end: asyncio.run(scenario.execute(Announced(number, pipe)))  # noqa: E731
+        work: Any = lambda number=number, pipe=writing_end: asyncio.run(scenario.execute(Announced(number, pipe)))  # noqa: E731 - binds the variables of the loop
         assert in_child(work, meanwhile=call_too) == KILLED
         os.close(reading)
         assert scenario.check(kills=1) == [], points[number - 1]

@@ -17,6 +17,7 @@ from reyn.kernel.core.effects import (
     Ask,
     Effect,
     Pause,
+    Permit,
     Restore,
     StartChildren,
     TurnInterrupted,
@@ -194,6 +195,8 @@ class Driver:
                 if self.world is not None and tape.upcoming is None:
                     await self.world.start(effect, tape)
                 return None
+            if isinstance(effect, Permit):
+                return await self._permit(effect)
             if effect.is_unsafe and effect.key in tape.state.recovery.unknown_outcomes:
                 return UNKNOWN_OUTCOME
             outcome: Body | None = tape.early.pop(effect.key) if effect.key in tape.early else None
@@ -204,6 +207,12 @@ class Driver:
             if isinstance(outcome, effect.outcomes):
                 return effect.result(outcome, tape.content)
             tape.emit(stop_for(outcome, tape.state))
+
+    async def _permit(self, effect: Permit) -> Body | None:
+        """Return the denial or the question that is recorded for a step; the world decides at the end of the tape."""
+        if self.tape.upcoming is None:
+            return await self._perform(effect)
+        return self.tape.recall(effect) if self.tape.has_outcome(effect) else None
 
     async def _perform(self, effect: Effect[Any]) -> Body | None:
         """Perform an effect and record its outcome; `None` if it was abandoned because of a message to the run."""

@@ -244,6 +244,31 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
 
 
 @dataclass
+class Permit(Effect[kinds.PermissionDenied | kinds.ApprovalRequired | None]):
+    """Ask the gate about a step or a node that does what an op with these arguments does.
+
+    Nothing is recorded if it is permitted: what the visit does next shows it. `approved` and `always` are those of
+    `PlanOp`.
+    """
+
+    key: str
+    args: dict[str, Any]
+    approved: str = ""
+    always: bool = False
+
+    outcomes = (kinds.PermissionDenied, kinds.ApprovalRequired)
+    needs_intent = False
+
+    def mismatch(self, outcome: Body) -> str:
+        """The recorded action must be that of the step."""
+        if isinstance(outcome, kinds.ApprovalRequired) and outcome.args != digest(canonical(self.args)):
+            return f"the recorded arguments of `{self.key}` are not those that it was given"
+        if isinstance(outcome, kinds.ApprovalRequired) and outcome.digest == self.approved:
+            return f"`{self.key}` needs an approval that it has"
+        return ""
+
+
+@dataclass
 class CheckOutput(Effect[kinds.OutputChecked]):
     """Have the program that started the run check the final output, which fits its schema."""
 
@@ -368,7 +393,7 @@ class ExecuteChild(Effect[kinds.ChildEnded]):
     """How many of them, this one included, execute at the same time."""
 
     @property
-    def needs_intent(self) -> bool:  # type: ignore[override]
+    def needs_intent(self) -> bool:  # type: ignore[override]  # the base class declares a variable
         """Whether its intent must become durable first. Together with others, that happens when it is started."""
         return self.concurrency == 1
 

@@ -124,6 +124,12 @@ class Tape:
         self.early[ended.key] = body
         return None
 
+    def has_outcome(self, effect: Effect[Any]) -> bool:
+        """Return whether the next recorded event is an outcome of an effect."""
+        if self.upcoming is None or all(self.upcoming.kind != outcome.kind for outcome in effect.outcomes):
+            return False
+        return decode(self.upcoming).call == effect.key  # type: ignore[attr-defined, no-any-return]  # outcomes have it
+
     def record_early(self, call: str, outcome: Body, now: int, *blobs: Blob) -> None:
         """Record the outcome of an effect that the visit has not awaited yet."""
         self.record(outcome, now, *blobs)

@@ -68,7 +68,7 @@ class CompactionPlan(NamedTuple):
     max_summary: int
     """The size of the summary in characters, at most."""
     needs_images: bool = False
-    """Whether the turn needs a model that reads images; another one is not asked for a summary, either."""
+    """Whether the turn needs a model that reads images; a model that does not is not asked for a summary, either."""
 
 
 class SummaryRequest:

@@ -13,7 +13,7 @@ import msgspec
 from reyn.context.frame import Repetition
 from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
-from reyn.journal import Blob, canonical, digest, kinds
+from reyn.journal import Blob, canonical, decode, digest, kinds
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.core.conversations import memory_error, reply_text
 from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_phase import RunContext
     from reyn.kernel.visit.waits import Planned
     from reyn.kernel.visit.work import Work
-    from reyn.skills import Skill
     from reyn.vocabulary import OpForm, Vocabulary
 
 
@@ -289,6 +288,43 @@ async def run_op(
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts, args)
 
 
+def interrupted_ops(
+    ops: dict[str, tuple[int, dict[str, Any]]], vocabulary: Vocabulary, tape: Tape
+) -> dict[int, tuple[str, str]]:
+    """Return the kinds of the ops that had begun and may have taken effect, by their positions, with what is known.
+
+    Args:
+        ops: The ops of an aborted turn without a result: position and arguments, by call.
+        vocabulary: The known ops.
+        tape: The tape of the run.
+    """
+    unknown, children = tape.state.recovery.unknown_outcomes, _begun_children(tape)
+    found = {}
+    for call, (position, args) in ops.items():
+        form = vocabulary.form_of(args)
+        if call in children or (call in unknown and (form is None or form.effect_of(args) != "pure")):
+            found[position] = (str(args["kind"]), children.get(call, ""))
+    return found
+
+
+def _begun_children(tape: Tape) -> dict[str, str]:
+    """Return what is known of the runs that ops of the visit in progress have started, by call."""
+    found: dict[str, str] = {}
+    for event in tape.visit_events:
+        if event.kind not in (kinds.ChildStarted.kind, kinds.ChildEnded.kind):
+            continue
+        match decode(event):
+            case kinds.ChildStarted(call=call, type=type, run=run):
+                found[call] = f"the background run `{run}` was started" if type == "background" else ""
+            case kinds.ChildEnded(type="function"):
+                pass  # its op is being performed
+            case kinds.ChildEnded(state="rejected", call=call):
+                found.pop(call, None)
+            case kinds.ChildEnded(call=call, run=run, error=error):
+                found[call] = error or f"the run `{run}` was completed"
+    return found
+
+
 async def _fulfil(
     request: kinds.AskRequest | kinds.RunRequest | kinds.MemoryRequest | kinds.MessageRequest,
     call: str,
@@ -305,7 +341,7 @@ async def _fulfil(
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
                 return RunOutcome(begun.run, None, begun.error if isinstance(begun, kinds.ChildEnded) else ""), ()
-            sub_run = await run_sub_skill(request.skill, value, call, pinned)
+            sub_run = await await_child(PlanChild(call, "skill", request.skill, value, pinned))
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
             return await _send_message(request, call, tape), ()
@@ -354,11 +390,6 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
         suggestions=choices,
     )
     return resolution
-
-
-async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) -> kinds.ChildEnded:
-    """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await await_child(PlanChild(call, "skill", name, value, pinned))
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:

@@ -34,7 +34,7 @@ from reyn.kernel.visit.steps import StepFault, run_steps
 from reyn.kernel.visit.transcript_budget import fit_transcript
 from reyn.kernel.visit.turn import TurnContext, execute_single_llm_phase, schedule_tool_batch
 from reyn.kernel.visit.visit_input import prepare_input, read_overviews
-from reyn.kernel.visit.waits import review_decision, sent_back
+from reyn.kernel.visit.waits import refusal_of, review_decision, sent_back
 from reyn.kernel.visit.work import Work
 from reyn.skills import successors
 from reyn.skills.values import END, skill_of
@@ -407,6 +407,9 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
     call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
+    args = {"kind": "run_skill", "skill": name, "input": msgspec.json.decode(tape.content(entry.input.hash))}
+    if reason := await refusal_of(args, call, phase, tape):
+        return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {reason}", tape)
     sub_run = await await_child(PlanChild(call, "skill", name, entry.input, pinned, shares, back))
     log.add_changes(sub_run.changes, tape)
     if sub_run.artifact is None:

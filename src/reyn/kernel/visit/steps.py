@@ -14,11 +14,11 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.core.effects import ExecuteChild, PlanChild, StartChildren
+from reyn.kernel.core.effects import ExecuteChild, PlanChild, StartChildren, await_child
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
-from reyn.kernel.visit.op_dispatch import run_op, run_sub_skill
-from reyn.kernel.visit.waits import ask_person, beginning, printable, question_id
+from reyn.kernel.visit.op_dispatch import run_op
+from reyn.kernel.visit.waits import ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_data_path
 from reyn.skills.modules import python_entry
@@ -118,7 +118,7 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
         case PythonCall():
             return await _python(step, artifact, call, context)
         case AskUser():
-            return await _question(step, artifact, call, context.tape)
+            return await _question(step, artifact, call, context)
         case Validate():
             return _validate(step, artifact)
         case LintPlan():
@@ -175,9 +175,26 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
 
 async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
     """Run a skill as a sub-run."""
-    value = _skill_input(step, artifact)
-    sub_run = await run_sub_skill(step.skill, value, call, context.run.sub_skill(step.skill))
+    plan = await _planned_skill(step, artifact, call, context)
+    sub_run = await await_child(plan)
     return _skill_result(step, sub_run, context)
+
+
+async def _planned_skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> PlanChild:
+    """Return the plan of a sub-run that the gate permits."""
+    value = _skill_input(step, artifact)
+    await _permit({"kind": "run_skill", "skill": step.skill, "input": value}, call, context)
+    return PlanChild(call, "skill", step.skill, value, context.run.sub_skill(step.skill))
+
+
+async def _permit(args: dict[str, Any], call: str, context: _StepContext) -> None:
+    """Let the gate decide about a step that does what an op does.
+
+    Raises:
+        StepFault: A rule or a person does not permit it.
+    """
+    if reason := await refusal_of(args, call, context.run, context.tape):
+        raise StepFault(reason)
 
 
 def _skill_input(step: RunSkill, artifact: dict[str, Any]) -> Any:
@@ -201,12 +218,14 @@ def _skill_result(step: RunSkill, sub_run: kinds.ChildEnded, context: _StepConte
     return msgspec.json.decode(context.tape.content(sub_run.artifact.hash))
 
 
-async def _question(step: AskUser, artifact: dict[str, Any], call: str, tape: Tape) -> Any:
+async def _question(step: AskUser, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
     """Ask a person. The value that is shown is JSON, so that no text of a model can look like another line."""
     message = step.question
     if step.show is not None:
         message = f"{message}\n{beginning(printable(look_up(artifact, step.show), indent=2))}"
-    return await ask_person(question_id(call, tape), message, step.response_schema, tape, suggestions=step.suggestions)
+    await _permit({"kind": "ask_user", "question": message}, call, context)
+    tape, schema = context.tape, step.response_schema
+    return await ask_person(question_id(call, tape), message, schema, tape, suggestions=step.suggestions)
 
 
 def _resolve(value: Any, artifact: dict[str, Any]) -> Any:
@@ -283,10 +302,8 @@ class _Window:
         context, name = self._context, f"{self._call}.{index + 1}"
         context.tape.emit(kinds.StepStarted(name, step_kind(self._apply)))
         inner = self._artifact | {"_iter": {"item": self._items[index], "index": index}}
-        pinned = context.run.sub_skill(self._apply.skill)
         try:
-            value = _skill_input(self._apply, inner)
-            self._planned[index] = await PlanChild(name, "skill", self._apply.skill, value, pinned)
+            self._planned[index] = await (await _planned_skill(self._apply, inner, name, context))
         except StepFault as fault:
             self._faults[index] = fault
 

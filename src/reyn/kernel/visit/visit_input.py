@@ -65,7 +65,7 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     """Run the preprocessor on the input artifact, and truncate content that is too large for a prompt.
 
     Includes the artifacts that the phase reads, if they exist and are not the input itself. After a rollback, the
-    transcript of a conversation has the input and what the visit did with it; it is told the reason alone.
+    transcript of a conversation has the input and what the visit did with it; the new message has the reason alone.
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     if back is not None and phase.conversation is not None and entry.phase in tape.state.conversations:

@@ -13,7 +13,7 @@ import msgspec
 from reyn.journal import APPROVAL_DIGITS, Blob, canonical, digest, kinds
 from reyn.journal.summary import SECOND
 from reyn.jsonschema import compile_schema
-from reyn.kernel.core.effects import Ask, Expired, PlanOp
+from reyn.kernel.core.effects import Ask, Expired, Permit, PlanOp
 from reyn.ops import Call
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def _response(decisions: list[str], **fields: Any) -> dict[str, Any]:
 
 
 OP_RESPONSE = _response(["approve", "reject", "edit", "defer"], args={"type": "object"}, always={"type": "boolean"})
+STEP_RESPONSE = _response(["approve", "reject", "defer"], always={"type": "boolean"})
 DECISION_RESPONSE = _response(["approve", "reject", "defer"])
 SUGGESTIONS = ("approve", "reject", "defer")
 
@@ -122,22 +123,10 @@ async def plan_call(
     `planned` is the plan, if the op was planned ahead.
     """
     planned = planned or await PlanOp(call, args)
-    asked, is_deferred = 0, False
+    asked, decided = 0, None
     while isinstance(planned, kinds.ApprovalRequired):
         asked += 1
-        answer = await _ask(
-            action_id(planned.digest, asked),
-            f"Approve `{_op_name(planned)}`? ({planned.rule})",
-            tape.content(planned.preview).decode(),
-            OP_RESPONSE,
-            context,
-            tape,
-            reason="approval",
-            is_deferred=is_deferred,
-        )
-        decided, blobs = _decided(planned, answer, args, context, tape)
-        tape.emit(decided, *blobs)
-        is_deferred = decided.decision == "defer"
+        answer, decided = await _approval(planned, args, OP_RESPONSE, asked, decided, context, tape)
         match decided.decision:
             case "reject" | "expired":
                 assert decided.result is not None
@@ -148,6 +137,48 @@ async def plan_call(
             case "approve":
                 planned = await PlanOp(call, args, planned.digest, decided.always)
     return args, planned
+
+
+async def refusal_of(args: dict[str, Any], call: str, context: RunContext, tape: Tape) -> str:
+    """Return why a step or a node may not do what an op with these arguments does; empty if it may.
+
+    A person decides if a rule says `ask`. The arguments follow from the skill, so that a reply cannot edit them.
+    """
+    found = await Permit(call, args)
+    asked, decided = 0, None
+    while isinstance(found, kinds.ApprovalRequired):
+        asked += 1
+        _, decided = await _approval(found, args, STEP_RESPONSE, asked, decided, context, tape)
+        match decided.decision:
+            case "reject" | "expired":
+                return f"`{args['kind']}` was not approved{f': {decided.remark}' if decided.remark else ''}"
+            case "approve":
+                found = await Permit(call, args, found.digest, decided.always)
+    return "" if found is None else f"`{args['kind']}` is denied ({found.rule}): {found.reason}"
+
+
+async def _approval(
+    required: kinds.ApprovalRequired,
+    args: dict[str, Any],
+    response_schema: dict[str, Any],
+    asked: int,
+    before: kinds.ApprovalDecided | None,
+    context: RunContext,
+    tape: Tape,
+) -> tuple[Any, kinds.ApprovalDecided]:
+    """Ask a person to approve an action; return the reply and the decision. `before` is the decision before it."""
+    answer = await _ask(
+        action_id(required.digest, asked),
+        f"Approve `{_op_name(required)}`? ({required.rule})",
+        tape.content(required.preview).decode(),
+        response_schema,
+        context,
+        tape,
+        reason="approval",
+        is_deferred=before is not None and before.decision == "defer",
+    )
+    decided, blobs = _decided(required, answer, args, context, tape)
+    return answer, tape.emit(decided, *blobs)
 
 
 def _op_name(required: kinds.ApprovalRequired) -> str:

@@ -36,8 +36,8 @@ from reyn.kernel.world.loading import (
     pin_settings,
 )
 from reyn.kernel.world.run_scope import call_name
-from reyn.permissions import Denied, SkillRequests
-from reyn.skills.agents import agent_of
+from reyn.kernel.world.unsafe_ops import describe, unsafe_ops
+from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -87,7 +87,6 @@ class Children:
         if effect.type == "background" and not isinstance(self.services.people, BackgroundPeople):
             raise SubRunFailed("only a chat executes skills in the background; run the skill with `run_skill`")
         skill = effect.pinned or self.services.load(effect.skill)
-        self._check_permitted(skill.name, tape)
         if skill.opens_conversation and state.phase in state.conversations:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, vocabulary)
@@ -109,15 +108,6 @@ class Children:
             effect.shares_workspace,
             rollback=effect.rollback,
         ), copies.blobs
-
-    def _check_permitted(self, skill: str, tape: Tape) -> None:
-        """Refuse a skill or an agent that a rule denies to run, also as a node or in a step of another skill."""
-        targets = {"run_skill": skill} | ({"agent": name} if (name := agent_of(skill)) else {})
-        for key, target in targets.items():
-            if self.services.policy.has_restrictions(key):
-                gate = self.services.performer.environments.gate_of(tape.state, tape.content)
-                if isinstance(found := gate.restriction(key, target), Denied):
-                    raise SubRunFailed(f"`{skill}` is not run: {found.rule}")
 
     # -- the ways in which an end comes back ------------------------------------------------------------
 
@@ -147,7 +137,7 @@ class Children:
     def _completed(self, intent: kinds.ChildStarted, end: ChildEnd) -> EventWithBlobs:
         """Return the result of a sub-run, with the changes that it made in files that it shares with its parent."""
         state, artifact = end.state, end.state.final if end.state.status == "finished" else None
-        error = "" if artifact else f"the sub-run `{intent.run}` is {state.status}: {state.reason}"
+        error = "" if artifact else self._failure(intent, state)
         events = list(self.journal.read(intent.run))
         changes = tuple(unreverted_changes(events, with_sub_runs=True))
         if state.workspace == intent.run:  # files of a workspace of its own are not shared
@@ -164,6 +154,12 @@ class Children:
         handoff = next((handoff for _, handoff in reversed(state.history.handoffs.latest)), None)
         body = replace(body, summary=summarize_sub_run(state.output.reason), handoff=handoff)
         return body, (Blob(artifact.hash, end.content(artifact.hash)),)
+
+    def _failure(self, intent: kinds.ChildStarted, state: RunState) -> str:
+        """Return why a sub-run has no result, and which unsafe ops a repetition would execute again."""
+        error = f"the sub-run `{intent.run}` is {state.status}{f': {state.reason}' if state.reason else ''}"
+        done = describe(unsafe_ops(self.journal, intent.run, self.services.ops.vocabulary))
+        return f"{error}. {done}" if done else error
 
     async def run_background(self, run: str, tape: Tape) -> RunState:
         """Start a background run, or continue it, until it ends or stops. Its claim is held.

@@ -26,6 +26,7 @@ from reyn.kernel.core.effects import (
     ExecuteChild,
     FitTokens,
     PerformOp,
+    Permit,
     PlanChild,
     PlanOp,
     ReadOverviews,
@@ -181,6 +182,8 @@ class LiveWorld:
                 return self._ops.restore(effect, tape)
             case ReadOverviews():
                 return self._ops.read_overviews(effect, tape)
+            case Permit():
+                return self._ops.permit(effect, tape)
             case PlanChild():
                 settings = self._services.settings_of(tape.started, tape.content)
                 reached = step_allowance(effect, tape, settings, self._above(), self._journal, self._planned)

@@ -196,18 +196,6 @@ def unpin_ops(content: bytes) -> Vocabulary:
     return Vocabulary(specs)
 
 
-def unpin_settings(content: bytes) -> RunSettings:
-    """Return the settings of a run from its recorded copy.
-
-    Raises:
-        RunBlocked: the copy cannot be read.
-    """
-    try:
-        return msgspec.json.decode(content, type=RunSettings)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
-
-
 def check_ops(run_id: str, skill: Skill, ops: OpTable) -> None:
     """Check that every op kind that a skill may use is installed.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from reyn.config.values import Sizes
     from reyn.journal import Body, Journal
-    from reyn.kernel.core.effects import PerformOp, PlanOp, ReadOverviews, Restore
+    from reyn.kernel.core.effects import PerformOp, Permit, PlanOp, ReadOverviews, Restore
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.environments import SkillCompiler
     from reyn.ops import Op, OpSpec, OpTable, Overview, Result
@@ -139,18 +139,9 @@ class OpPerformer:
             return denied, (result, args)
         if env is not None and plan.blobs:
             plan = _within_budget(plan, call, env)
-        approval: kinds.Approved | None = None
-        if plan.approval is not None:
-            action = action_digest(call, plan)
-            rule = self._standing_rule(call, plan.approval, args)
-            standing = None if effect.approved else self._standing(call, rule, tape)
-            if standing is None and effect.approved != action:
-                text = Blob.of(preview(call, plan, tape.content).encode())
-                required = kinds.ApprovalRequired(effect.key, kind, form, args.hash, rule, action, text.hash)
-                return required, (args, text, *plan.blobs)
-            approval = kinds.Approved(action, standing.run_id if standing is not None else "", plan.reads)
-            if effect.always:
-                self._keep_standing(call, rule, tape)
+        approval = None if plan.approval is None else self._approval(effect, call, plan, args, tape)
+        if isinstance(approval, tuple):
+            return approval
         known = None if plan.result is None else Blob.of(canonical(plan.result))
         started = op_event(kinds.OpStarted, kind)(
             effect.key,
@@ -166,6 +157,33 @@ class OpPerformer:
         if plan.locations:
             self._planned[tape.run_id] = started, plan
         return started, (args, *plan.blobs) if known is None else (args, known, *plan.blobs)
+
+    def permit(self, effect: Permit, tape: Tape) -> OutcomeEvent | None:
+        """Decide about a step that does what an op does; return nothing if it is permitted."""
+        op = self._ops.get(effect.args["kind"])
+        assert op is not None, "steps and nodes do what standard ops do"
+        call, args = _call(effect, tape), Blob.of(canonical(effect.args))
+        plan = plan_op(op, call, self.environments.env(tape), is_foreign=False, planned=Plan())
+        if isinstance(plan, Denied):
+            return _denied(effect, call, plan)
+        approval = None if plan.approval is None else self._approval(effect, call, plan, args, tape)
+        return approval if isinstance(approval, tuple) else None
+
+    def _approval(
+        self, effect: PlanOp | Permit, call: Call, plan: Plan, args: Blob, tape: Tape
+    ) -> kinds.Approved | OutcomeEvent:
+        """Return the approval that a plan has, or the event that asks for it."""
+        assert plan.approval is not None
+        action = action_digest(call, plan)
+        rule = self._standing_rule(call, plan.approval, args)
+        standing = None if effect.approved else self._standing(call, rule, tape)
+        if standing is None and effect.approved != action:
+            text, form = Blob.of(preview(call, plan, tape.content).encode()), call.op or ""
+            required = kinds.ApprovalRequired(effect.key, call.kind, form, args.hash, rule, action, text.hash)
+            return required, (args, text, *plan.blobs)
+        if effect.always:
+            self._keep_standing(call, rule, tape)
+        return kinds.Approved(action, standing.run_id if standing is not None else "", plan.reads)
 
     def _standing_rule(self, call: Call, rule: str, args: Blob) -> str:
         """Return the rule that a person is asked about, as a standing approval stores it."""
@@ -371,7 +389,7 @@ def _op_name(call: Call) -> str:
     return f"{call.kind} {call.op or ''}".strip()
 
 
-def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
+def _call(effect: PlanOp | PerformOp | Permit, tape: Tape) -> Call:
     """Return the call of an effect, with a key that is unique among all runs: runs may execute concurrently."""
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
 
@@ -381,7 +399,7 @@ def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) ->
     return _denied(effect, call, Denied(NO_SECRETS, f"{what} the value of `{handle}`; nothing of it was recorded"))
 
 
-def _denied(effect: PlanOp | PerformOp, call: Call, denied: Denied) -> OutcomeEvent:
+def _denied(effect: PlanOp | PerformOp | Permit, call: Call, denied: Denied) -> OutcomeEvent:
     result = Blob.of(canonical(call.denied(denied)))
     event = kinds.PermissionDenied(effect.key, call.op or "", denied.rule, denied.reason, result.hash, call.kind)
     return event, (result,)

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
     from reyn.permissions.trust import ProjectTrust
+    from reyn.sandbox import StopSignal
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import LoadResult, Skill
     from reyn.skills.cases import TrialReport
@@ -121,7 +122,7 @@ class Services:
     allow_shell: bool = False
     allow_unsafe_python: bool = False
     base: Services | None = None
-    run_cases: Callable[[Path, MayRead | None], TrialReport] | None = None
+    run_cases: Callable[[Path, MayRead | None, StopSignal | None], TrialReport] | None = None
     origin: Roots | None = None
 
     def __post_init__(self) -> None:
@@ -334,11 +335,11 @@ class Services:
         library = self.library.asking(may_read)
         return lint_skill(folder, library, self.ops.vocabulary, self.config.python.sandbox, classes)
 
-    def try_folder(self, folder: Path, may_read: MayRead | None = None) -> TrialReport:
-        """Run the cases of the skill in a folder with their scripted answers, in memory and without effects outside."""
+    def try_folder(self, folder: Path, may_read: MayRead | None = None, stop: StopSignal | None = None) -> TrialReport:
+        """Run the cases of the skill in a folder in memory and without effects outside, until `stop` is set."""
         run_cases = (self.base or self).run_cases
         assert run_cases is not None
-        return run_cases(folder, may_read)
+        return run_cases(folder, may_read, stop)
 
     # -- new runs -------------------------------------------------------------------------------------
 

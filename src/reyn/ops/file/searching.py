@@ -302,7 +302,7 @@ class _Grep:
 
 
 def _compile(pattern: str, *, ignore_case: bool) -> Any:
-    import regex  # type: ignore[import-untyped]
+    import regex  # type: ignore[import-untyped]  # it has no type hints
 
     if _RECURSION.search(pattern):
         # A recursive pattern can use a gigabyte of memory before the time limit is reached.

@@ -179,7 +179,7 @@ def _pinned(address: str, most: int) -> Any:
         def get_extra_info(self, info: str) -> Any:
             return self._stream.get_extra_info(info)
 
-    class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]
+    class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]  # imported lazily
         def __init__(self) -> None:
             self._backend = http.AnyIOBackend()
 
