@@ -436,6 +436,38 @@ def test_concurrent_calls_with_one_run_id_get_the_result_of_one_execution(projec
     asyncio.run(together())
 
 
+@pytest.mark.parametrize("cancelled", [[0], [1], [2], [0, 1], [1, 0], [2, 0], [0, 1, 2], [2, 1, 0]])
+def test_an_execution_goes_on_while_a_caller_waits_for_it(project: Path, cancelled: list[int]):
+    async def together():
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        class Slow(ScriptedModel):
+            takes_time = True
+
+            async def complete(self, request):
+                asked.set()
+                await go_on.wait()
+                return await super().complete(request)
+
+        async with OSRuntime.open(project, model=Slow([go("second"), finish()]), journal=MemoryJournal()) as rt:
+            callers = [asyncio.create_task(rt.run("pair", IN, run_id="one")) for _ in range(3)]
+            await asked.wait()
+            for number in cancelled:
+                callers[number].cancel()
+                await asyncio.wait([callers[number]])
+                assert callers[number].cancelled()
+            assert rt.services.journal.is_claimed("one") == (len(cancelled) < 3)
+            go_on.set()
+            left = [await caller for number, caller in enumerate(callers) if number not in cancelled]
+            assert all(result.ok for result in left)
+            events = [event.kind for event in rt.runs.events("one")]
+            assert ("skill_completed" in events) == bool(left)
+            assert "run_resumed" not in events
+            assert (await rt.run("pair", IN, run_id="one")).ok  # continues it if all were cancelled
+
+    asyncio.run(together())
+
+
 def test_without_waiting_the_state_of_a_run_that_is_executed_is_returned(project: Path):
     async def both():
         asked, go_on = asyncio.Event(), asyncio.Event()

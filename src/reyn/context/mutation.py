@@ -15,6 +15,7 @@ from reyn.context.messages import Content, Memory, NormalizedMessage, message_of
 from reyn.context.selfref import forget, remember
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, check_closed, normalize
 from reyn.errors import MutationInvalid, TranscriptInvalid
+from reyn.journal.kinds import Part
 from reyn.models import Image, ToolCall
 
 if TYPE_CHECKING:
@@ -117,12 +118,16 @@ class AssistantTruncated(ContextMutation, frozen=True):
 
 
 class ToolCancelled(ContextMutation, frozen=True):
-    """A tool call was aborted before it had a result. Its result says so, and whether it may have taken effect."""
+    """A tool call was aborted before it had a result. Its result says so, and whether it may have taken effect.
+
+    `details` is what is known of a call whose outcome is unknown.
+    """
 
     tool_call_id: str
     tool_name: str = ""
     abort_reason: str = ""
     is_outcome_unknown: bool = False
+    details: str = ""
 
 
 def apply_mutations(
@@ -176,9 +181,10 @@ class _Application:
                 self._close(message_of("tool", content, tool_call_id=call))
             case MultimodalToolResult(call, content, images):
                 self._close(message_of("tool", content, images=images, tool_call_id=call))
-            case ToolCancelled(call, _, reason, is_unknown):
+            case ToolCancelled(call, _, reason, is_unknown, details):
                 text, status = (INTERRUPTED, "unknown") if is_unknown else (CANCELLED, "cancelled")
-                self._close(message_of("tool", text, tool_call_id=call, status=status, reason=reason))
+                content = (Part(text=text), Part(text=f" {details}")) if details else text
+                self._close(message_of("tool", content, tool_call_id=call, status=status, reason=reason))
             case AssistantTruncated(content, reason):
                 self._append(message_of("assistant", content, status="truncated", reason=reason))
             case ContextReplace(replacement):

@@ -108,9 +108,10 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
             messages = (message_of("user", content, images=images),)
         case AssistantTruncated(content, reason):
             messages = (message_of("assistant", content, status="truncated", reason=reason),)
-        case ToolCancelled(call, _, reason, is_unknown):
+        case ToolCancelled(call, _, reason, is_unknown, details):
             status = "unknown" if is_unknown else "cancelled"
-            messages = (NormalizedMessage("tool", "", tool_call_id=call, status=status, reason=reason),)  # type: ignore[arg-type]  # a literal
+            cancelled = NormalizedMessage("tool", "", tool_call_id=call, status=status, reason=reason)  # type: ignore[arg-type]  # a literal
+            messages = (replace(cancelled, parts=(Part(text=""), Part(text=details))) if details else cancelled,)
         case ContextReplace(replacement):
             messages = tuple(replacement)
         case ContextSummary(content, keep, texts):

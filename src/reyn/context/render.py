@@ -291,7 +291,8 @@ def recorded_mutation(message: FrameMessage) -> ContextMutation:
         case "assistant" if message.status == "truncated":
             return AssistantTruncated(message.parts, message.reason)
         case "tool" if message.status in ("cancelled", "unknown"):
-            return ToolCancelled(message.call_id, "", message.reason, message.status == "unknown")
+            details = message.parts[1].text or "" if len(message.parts) > 1 else ""
+            return ToolCancelled(message.call_id, "", message.reason, message.status == "unknown", details.strip())
         case "assistant":
             return AssistantMessage(message.parts, tuple(ToolCall(call.id, call.name, "") for call in message.calls))
         case "tool" if any(part.image is not None for part in message.parts):

@@ -141,6 +141,10 @@ TOO_MANY_REFERENCES = finding_code(
     "RYN139: The references of a JSON Schema expand to too many schemas.",
     "Use fewer nested `$ref`s, or write the repeated part as an array or a string.",
 )
+PATTERN_UNSUPPORTED = finding_code(
+    "RYN140: A pattern of a JSON Schema needs backtracking, or the patterns are too large.",
+    "Write the pattern without look-around (except after `^`) and back-references, and with smaller counts of `{…}`.",
+)
 RESERVED_NAME = finding_code(
     "RYN143: A phase is named `end` or `abort`, which are choices of every phase.", "Rename the phase and its file."
 )

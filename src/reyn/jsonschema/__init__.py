@@ -7,6 +7,7 @@ the default mode. `references` and `flattening` simplify schemas for engines tha
 from reyn.jsonschema.references import Schema, lenient
 from reyn.jsonschema.validation import (
     DRAFT_7,
+    PatternUnsupported,
     ReferencesExpand,
     SchemaInvalid,
     Validator,
@@ -15,6 +16,7 @@ from reyn.jsonschema.validation import (
 
 __all__ = [
     "DRAFT_7",
+    "PatternUnsupported",
     "ReferencesExpand",
     "Schema",
     "SchemaInvalid",

@@ -1,7 +1,7 @@
 """Walk schemas and follow their references.
 
 `map_subschemas` is the one list of the places where a schema has subschemas. `Definitions` turns references by JSON
-pointer, anchor or `$id` into references to one table. `oversized_part` counts what references expand to: definitions
+pointer, anchor or `$id` into references to one table. `expand` counts what references expand to: definitions
 that refer to the next one twice are a few lines, and 26 of them expand to 67 million schemas.
 """
 
@@ -189,41 +189,63 @@ def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Part(NamedTuple):
-    """A schema that is referred to: its place, the schemas in it without definitions, and what it refers to."""
+    """A schema that is referred to: its place, its weight without definitions, and what it refers to."""
 
     place: Place
-    schemas: int
+    weight: int
     targets: tuple[int, ...]
 
 
-def oversized_part(schema: dict[str, Any], most: int) -> Place | None:
-    """Return the place of a part that expands to more than `most` schemas, or `None`.
+class Expansion(NamedTuple):
+    """What the references of a schema expand to.
+
+    Attributes:
+        weight: The weight of all schemas.
+        place: A part that is too heavy; `None` if there is none.
+        is_recursive: Whether a part refers to itself.
+    """
+
+    weight: int
+    place: Place | None
+    is_recursive: bool
+
+
+def count_one(schema: dict[str, Any]) -> int:
+    """Weigh every schema the same."""
+    return 1
+
+
+def expand(schema: dict[str, Any], most: int, weigh: Callable[[dict[str, Any]], int] = count_one) -> Expansion:
+    """Weigh what a schema expands to, up to the first part that weighs more than `most`.
 
     A reference to a part that is being expanded is recursive and counts once.
     """
-    parts = _Parts(schema)
+    parts = _Parts(schema, weigh)
     totals: dict[int, int] = {}
-    pending, open_parts = [(id(schema), False)], set()
+    pending, open_parts, is_recursive = [(id(schema), False)], set(), False
     while pending:
         key, is_expanded = pending.pop()
         if is_expanded:
             open_parts.discard(key)
             part = parts.get(key)
-            totals[key] = part.schemas + sum(totals.get(target, 1) for target in part.targets)
+            totals[key] = part.weight + sum(totals.get(target, 1) for target in part.targets)
             if totals[key] > most:
-                return part.place
-        elif key not in totals and key not in open_parts:
+                return Expansion(totals[key], part.place, is_recursive)
+        elif key in open_parts:
+            is_recursive = True
+        elif key not in totals:
             open_parts.add(key)
             pending.append((key, True))
             pending.extend((target, False) for target in parts.get(key).targets)
-    return None
+    return Expansion(totals[id(schema)], None, is_recursive)
 
 
 class _Parts:
     """The parts of a schema by identity, read when they are first needed."""
 
-    def __init__(self, schema: dict[str, Any]) -> None:
+    def __init__(self, schema: dict[str, Any], weigh: Callable[[dict[str, Any]], int]) -> None:
         self._root = schema
+        self._weigh = weigh
         self._found: dict[int, tuple[Place, Any]] = {id(schema): ((), schema)}
         self._parts: dict[int, _Part] = {}
         self._named: dict[str, tuple[Place, Any]] | None = None
@@ -234,15 +256,15 @@ class _Parts:
         return self._parts[key]
 
     def _read(self, place: Place, schema: Any) -> _Part:
-        count, targets = 0, []
+        weight, targets = 0, []
         for _, part in _walk(place, schema, with_definitions=False):
-            count += 1
+            weight += self._weigh(part)
             for name in _REFERENCES:
                 target = self._find(part[name]) if isinstance(part.get(name), str) else None
                 if target is not None:
                     targets.append(id(target[1]))
                     self._found.setdefault(id(target[1]), target)
-        return _Part(place, count, tuple(targets))
+        return _Part(place, weight, tuple(targets))
 
     def _find(self, reference: str) -> tuple[Place, Any] | None:
         """Return the target of a reference. An `$id` or anchor is looked up wherever it stands."""
@@ -270,6 +292,11 @@ class _Parts:
                         key = identifier.rpartition("/")[2] if identifier else f"#{anchor}"
                         self._named.setdefault(key, (place, part))
         return self._named
+
+
+def all_schemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every mapping in a schema, definitions included."""
+    return (part for _, part in _walk((), schema, with_definitions=True))
 
 
 def _walk(place: Place, value: Any, *, with_definitions: bool) -> Iterator[tuple[Place, dict[str, Any]]]:

@@ -13,11 +13,18 @@ import jsonschema_rs
 import msgspec
 
 from reyn.errors import codes
-from reyn.jsonschema.references import Schema, oversized_part
+from reyn.jsonschema.patterns import SPLIT, pattern_units, split_lookaheads, unsupported
+from reyn.jsonschema.references import Expansion, Schema, all_schemas, expand
 
 _MAX_ERRORS = 200
 MAX_EXPANDED = 10_000
 """Schemas that references may expand to. The time and memory of validation grow with it."""
+MAX_UNITS = 20_000
+"""Units of the patterns of a schema, what references expand to included. The time to compile them grows with it."""
+MAX_PATTERN_WORK = 300_000_000
+"""Units of the patterns times bytes of the value; 100 million take at most about three seconds."""
+_MAX_PATHS = 20_000
+"""Paths through a recursive schema for which errors are explained: the library follows each of them."""
 _MAX_VALUE_LENGTH = 200
 _TYPES = "string, number, integer, boolean, array, object and null"
 
@@ -42,6 +49,12 @@ class ReferencesExpand(SchemaInvalid):
     code = codes.TOO_MANY_REFERENCES
 
 
+class PatternUnsupported(SchemaInvalid):
+    """A pattern needs backtracking, or the patterns are too large."""
+
+    code = codes.PATTERN_UNSUPPORTED
+
+
 class SchemaError(NamedTuple):
     """A validation error: the path in the value, and a message."""
 
@@ -61,24 +74,42 @@ class Validator:
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         if draft is not None and (not isinstance(draft, str) or draft.rstrip("#") not in _DRAFTS):
             raise SchemaInvalid(f"`$schema` {draft!r} is neither draft 7 nor 2020-12", ("$schema",))
-        _check_references(schema)
+        text = _encoded(schema)
+        self._units = _check_patterns(schema) if b'"pattern' in text else 0
+        references = _check_references(schema) if b'Ref"' in text or b'$ref"' in text else None
+        self._branches = text.count(b'ef":') if references is not None and references.is_recursive else 0
         try:
-            self._compiled = jsonschema_rs.validator_for(schema, retriever=_refuse)
+            self._compiled = _compile(schema)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            raise _explain_invalid(schema, error) from error
+            if b"(?" not in text:
+                raise _explain_invalid(schema, error) from error
+            self._schema = schema = split_lookaheads(schema)
+            try:
+                self._compiled = _compile(schema)
+            except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as again:
+                raise _explain_invalid(schema, again) from again
 
     def is_valid(self, instance: Any) -> bool:
-        """Return whether a value is valid."""
-        return self._compiled.is_valid(instance)
+        """Return whether a value is valid. A value that is too large for the patterns of the schema is not."""
+        return not (self._units and self._is_too_large(instance)) and self._compiled.is_valid(instance)
+
+    def _is_too_large(self, instance: Any) -> bool:
+        return self._units * len(_encoded(instance)) > MAX_PATTERN_WORK
 
     def first_error(self, instance: Any) -> SchemaError | None:
         """Return the first error by path and keyword, or `None`."""
-        if self._compiled.is_valid(instance):
+        if not (self._units and self._is_too_large(instance)) and self._compiled.is_valid(instance):
             return None
         return next(iter(self.errors(instance, 1)), None)
 
     def errors(self, instance: Any, limit: int) -> list[SchemaError]:
         """Return up to `limit` errors, sorted by path and keyword."""
+        if self._units and self._is_too_large(instance):
+            return [SchemaError((), "is too large to be checked against the patterns of its schema")]
+        if self._branches > 1 and self._branches ** _depth(instance) > _MAX_PATHS:
+            # The library decides quickly whether such a value is valid, but explains it along every path.
+            deep = SchemaError((), "does not fit its recursive schema; it is too deep to find the place")
+            return [] if self._compiled.is_valid(instance) else [deep]
         errors = [
             (
                 tuple(map(str, error.instance_path)),
@@ -96,6 +127,8 @@ class Validator:
     def _explain(self, keyword: str, error: Any) -> str:
         value = _at(self._schema, error.schema_path)
         parent = _at(self._schema, error.schema_path[:-1])
+        if isinstance(parent, dict) and str(parent.get("$comment")).startswith(SPLIT):
+            return f"violates `pattern` {_short(parent['$comment'].removeprefix(SPLIT))}"
         match keyword:
             case "":
                 return "is not allowed here"
@@ -142,22 +175,54 @@ _MAX_CACHED = 256
 _MAX_CACHED_BYTES = 20_000
 
 
-def _check_references(schema: Schema) -> None:
+_LINEAR = jsonschema_rs.RegexOptions()
+
+
+def _compile(schema: Schema) -> Any:
+    return jsonschema_rs.validator_for(schema, retriever=_refuse, pattern_options=_LINEAR)
+
+
+def _check_references(schema: Schema) -> Expansion | None:
     """Raise `ReferencesExpand` if following the references would never end in practice."""
-    if not isinstance(schema, dict) or not _mentions_reference(schema):
-        return
-    place = oversized_part(schema, MAX_EXPANDED)
-    if place is not None:
+    if not isinstance(schema, dict):
+        return None
+    found = expand(schema, MAX_EXPANDED)
+    if found.place is not None:
         message = f"its references expand to more than {MAX_EXPANDED} schemas; refer to each definition less often"
-        raise ReferencesExpand(message, place)
+        raise ReferencesExpand(message, found.place)
+    return found
 
 
-def _mentions_reference(schema: dict[str, Any]) -> bool:
+def _check_patterns(schema: Schema) -> int:
+    """Return the units of the patterns; raise `PatternUnsupported` if there are too many."""
+    if not isinstance(schema, dict):
+        return 0
+    found = expand(schema, MAX_UNITS, pattern_units)
+    if found.place is None and sum(map(pattern_units, all_schemas(schema))) <= MAX_UNITS:
+        return found.weight
+    message = f"its patterns are too large or too many ({MAX_UNITS} characters with repeated ones)"
+    raise PatternUnsupported(f"{message}; give smaller counts of `{{…}}`, or fewer patterns", found.place or ())
+
+
+def _encoded(value: Any) -> bytes:
+    """Return a value as JSON; empty if it is none: the compiler says what is wrong."""
     try:
-        text = msgspec.json.encode(schema)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # not JSON; the compiler says what is wrong
-        return False
-    return b'Ref"' in text or b'$ref"' in text
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return b""
+
+
+def _depth(value: Any) -> int:
+    """Return how deep lists and objects of a value are nested."""
+    depth, level = 0, [value]
+    while level := [
+        inner
+        for one in level
+        if isinstance(one, list | dict)
+        for inner in (one.values() if isinstance(one, dict) else one)
+    ]:
+        depth += 1
+    return depth
 
 
 def _explain_invalid(schema: Schema, error: Exception) -> SchemaInvalid:
@@ -167,6 +232,10 @@ def _explain_invalid(schema: Schema, error: Exception) -> SchemaInvalid:
         return SchemaInvalid(f"{message}. Use references inside the schema, such as `#/$defs/NAME`")
     place = tuple(error.instance_path)
     keyword = place[-1] if place and (len(place) < 2 or place[-2] != "properties") else None
+    if error.kind.name == "format" and (construct := unsupported(str(error.instance))):
+        return PatternUnsupported(
+            f"the pattern {_short(error.instance)} has {construct}, which needs backtracking", place
+        )
     if keyword == "type":
         return SchemaInvalid(f"`type` is {_short(_at(schema, list(place)))}; the types are {_TYPES}", place)
     return SchemaInvalid(f"`{keyword}`: {message}" if isinstance(keyword, str) else message, place)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reyn.journal.registry import Body
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.runs.reader import ReadEvent
     from reyn.skills import Skill
 
 
@@ -41,7 +42,7 @@ def find_fork_point(
     at: int | None,
     *,
     between_visits: bool,
-    continues: Callable[[RunState], bool] | None = None,
+    accepts: Callable[[ReadEvent], bool] = lambda _: False,
 ) -> ForkState:
     """Return the last event at or before `at` from which a run can continue.
 
@@ -51,8 +52,7 @@ def find_fork_point(
         at: The sequence number of an event; by default the last one.
         between_visits: Whether the event must be between two visits, as a new input or skill requires. Otherwise a
             request to the model is accepted as well.
-        continues: Returns whether a conversation can continue from a state with its next message, although a turn is
-            open or the run has ended or stopped there.
+        accepts: Returns whether to accept an event that is neither.
 
     Raises:
         ForkImpossible: The run has no event `at`, or cannot continue from there or before.
@@ -64,13 +64,38 @@ def find_fork_point(
             break
         is_request = isinstance(read.body, kinds.LlmRequested) and not between_visits
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
-        if is_request or is_between_visits or (continues is not None and continues(state)):
+        if is_request or is_between_visits or accepts(read):
             point = ForkState(read.event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if point is None:
         raise ForkImpossible(f"run `{run_id}` cannot be continued from event {at} or any event before it")
     return point
+
+
+class OpenVisit:
+    """Accepts the events of a visit from which a fork can continue as the run itself would: the visit is executed again
+    with its recorded outcomes, and an unsafe op without one asks a person.
+
+    Such an event comes before an effect: it is the last one of the run, the intent of an op, or came from outside. A
+    fork cannot continue a sub-run, or wait for the reply to a question of its origin.
+    """
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._sub_runs: set[str] = set()
+
+    def __call__(self, read: ReadEvent) -> bool:
+        """Return whether to accept an event; every event of the run must be passed, in order."""
+        body, state = read.body, read.after
+        if isinstance(body, kinds.ChildStarted) and body.type != "background":
+            self._sub_runs.add(body.call)
+        elif isinstance(body, kinds.ChildEnded):
+            self._sub_runs.discard(body.call)
+        is_intent = isinstance(body, kinds.OpStarted) and body.request is None
+        is_before_effect = is_intent or body.origin == "outside" or read.event.seq == self._last
+        is_stopped = state.status not in ("running", "cancelled") or state.aborted is not None
+        return is_before_effect and state.visit.is_open and not self._sub_runs and not is_stopped
 
 
 def fork_input(

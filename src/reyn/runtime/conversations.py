@@ -7,6 +7,7 @@ A message goes to the inbox of the run. The process that executes the run, now o
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -91,13 +92,21 @@ class Conversations:
                 return await executor.new_run(run_id, call, observers)()
             return await executor.resume(run_id, observers, **enter(row))
 
+        execute = partial(executor.claim_and_execute, run_id, attempt, observers)
         if not wait or current_scope() is not None:
-            return await executor.claim_and_execute(run_id, attempt, observers)
+            return await execute()
         async with self._turns.setdefault(run_id, asyncio.Lock()):
-            return await executor.attach(run_id, attempt, observers)
+            return await executor.attach(run_id, execute)
 
     def say(
-        self, run: str, text: str, *, by: str = "", images: Sequence[Image] = (), instructions: str | None = None
+        self,
+        run: str,
+        text: str,
+        *,
+        by: str = "",
+        images: Sequence[Image] = (),
+        instructions: str | None = None,
+        sender: str = "",
     ) -> PostedMessage:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
@@ -113,6 +122,7 @@ class Conversations:
             images: The images of the message.
             instructions: The instructions that the model has from this message on, in place of those of the phase; by
                 default, they stay as they are.
+            sender: The call of the op whose code says it; it is recorded, so that an op that is repeated says it once.
 
         Raises:
             InputInvalid: The text is blank or too long, or an image has no content.
@@ -127,7 +137,7 @@ class Conversations:
             instructions = checked_message(self._services.scrubber.scrub_value(instructions))
         if row.status == "failed" and self._runs.result(row.run_id).code == ImagesUnsupported.code:
             self.abort_turn(row.run_id, "a new message came before the reply")
-        posted = self._post(row.run_id, Say(message, by, images=attached, instructions=instructions))
+        posted = self._post(row.run_id, Say(message, by, None, attached, instructions, sender))
         is_claimed = self._services.journal.is_claimed(row.run_id)
         if not is_claimed and self._runs.find(row.run_id).status in ENDED:  # it has ended since
             take_messages(self._services.journal, self._services.clock, row.run_id)

@@ -53,6 +53,7 @@ from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runtime.function_tools import find_function
 from reyn.runtime.run_warnings import run_warnings
 from reyn.runtime.same_call import RunCall, check_same_call, source_of
+from reyn.runtime.shared_runs import SharedRuns
 from reyn.skills import check_pinned, pin, unpin
 from reyn.skills.inputs import check_supported, to_artifact
 
@@ -89,6 +90,7 @@ class RunExecutor:
         self.services = services
         self.runs = runs
         self._checked_skills: list[Skill] = []
+        self._shared = SharedRuns()
         self._ended: set[str] = set()
         """Conversations that have ended, and may get a message until their claims are released."""
 
@@ -176,7 +178,7 @@ class RunExecutor:
         call = RunCall(skill, value, history, stored_images(images) if images else ((), ()))
         again = partial(self._run_again, name, call, observers)
         if run_id is not None and self.runs.is_recorded(name):
-            return await self.attach(name, again, observers, wait=wait)
+            return await self._attach_shared(name, again, observers, wait=wait)
         if within is not None:
             return await self._run_within(within, self._loaded(call), call, observers)
         start = self.new_run(name, call, observers)
@@ -186,7 +188,18 @@ class RunExecutor:
         async def attempt() -> RunResult:
             return await (start() if services.journal.find(name) is None else again())  # another caller was faster
 
-        return await self.attach(name, attempt, observers, wait=wait)
+        return await self._attach_shared(name, attempt, observers, wait=wait)
+
+    async def _attach_shared(
+        self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: Observers, *, wait: bool
+    ) -> RunResult:
+        """Execute a run once no other caller does. The execution goes on while one of its callers waits for it."""
+
+        async def execute() -> RunResult:
+            return await self._shared.execute(run_id, self.claim_and_execute(run_id, attempt, observers))
+
+        async with self._shared.caller(run_id):
+            return await self.attach(run_id, execute, wait=wait)
 
     def _loaded(self, call: RunCall) -> Skill:
         skill = self.services.load(call.skill) if isinstance(call.skill, str) else self._check_skill(call.skill)
@@ -210,15 +223,14 @@ class RunExecutor:
                 summaries=services.summaries(skill, settings),
                 history=history,
                 images=call.images[0],
+                sender=call.sender,
             )
             return await self.start(run, observers)
 
         return start
 
-    async def attach(
-        self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: Observers, *, wait: bool = True
-    ) -> RunResult:
-        """Execute a run once no other caller does; without `wait`, return the state of one that is executed.
+    async def attach(self, run_id: str, execute: Callable[[], Awaitable[RunResult]], *, wait: bool = True) -> RunResult:
+        """Claim and `execute` a run once no other caller does; without `wait`, return the state of one in progress.
 
         Raises:
             RunBusy: The run itself, or a run that it started, calls this.
@@ -229,13 +241,13 @@ class RunExecutor:
             raise RunBusy(f"run `{run_id}` would wait for itself", run_id=run_id, hint="Use another run id.")
         while True:
             pause = _FIRST_PAUSE
-            while journal.is_claimed(run_id):
+            while journal.is_claimed(run_id) or self._shared.is_executing(run_id):
                 if not wait and self.runs.is_recorded(run_id):
                     return self.runs.result(run_id)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             try:
-                return await self.claim_and_execute(run_id, attempt, observers)
+                return await execute()
             except RunBusy as error:  # another caller was faster
                 if error.run_id != run_id:
                     raise

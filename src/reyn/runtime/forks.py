@@ -14,7 +14,8 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
-from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
+from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
+from reyn.runs.fork import OpenVisit, append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.executor import check_in_file
 from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.world.services import Observers, Services
     from reyn.runs.fork import ForkState
+    from reyn.runs.reader import ReadEvent
     from reyn.runtime.executor import RunExecutor
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
@@ -45,11 +47,7 @@ async def fork(
     services, name = executor.services, executor.new_id(run_id)
     journal = services.journal
     changes = input is not None or skill is not None
-    point = find_fork_point(row.run_id, journal.read(row.run_id), at, between_visits=changes)
-    # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
-    # even its open request to a model.
-    if point.state.started.rules not in SUPPORTED_RULES or _is_imported(point, journal):
-        point = find_fork_point(row.run_id, journal.read(row.run_id), at, between_visits=True)
+    point, repeated = _fork_point(executor, row, at, between_visits=changes)
     if _is_imported(point, journal):
         model = model or services.config.model
     value = services.scrubber.scrub_value(input)
@@ -65,9 +63,32 @@ async def fork(
         event = append_fork_event(journal, name, point.event, forked, blobs, services.clock.now())
         world = executor.world(opened, observers)
         world.notify_listener(event)
+        if repeated:
+            where = f"the fork continues from event {point.event.seq} of `{row.run_id}`, and may repeat later ops"
+            world.warnings.append(f"{where}. {repeated}")
         return await executor.execute(load_run(journal, name).tape, world)
 
     return await executor.claim_and_execute(name, start, observers)
+
+
+def _fork_point(executor: RunExecutor, row: RunRow, at: int | None, *, between_visits: bool) -> tuple[ForkState, str]:
+    """Return the event that a fork continues from, and the unsafe ops after it, which the fork may execute again.
+
+    If there are some in the visit in which a run was interrupted or cancelled, the fork continues this visit.
+    """
+    services, run = executor.services, row.run_id
+    journal, vocabulary = services.journal, services.ops.vocabulary
+    point = find_fork_point(run, journal.read(run), at, between_visits=between_visits)
+    # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
+    # even its open request to a model.
+    if point.state.started.rules not in SUPPORTED_RULES or _is_imported(point, journal):
+        between_visits = True
+        point = find_fork_point(run, journal.read(run), at, between_visits=True)
+    repeated = list(unsafe_ops(journal, run, vocabulary, point.event.seq))
+    if repeated and at is None and not between_visits and row.status not in ("finished", "aborted"):
+        point = find_fork_point(run, journal.read(run), None, between_visits=False, accepts=OpenVisit(row.seq))
+        repeated = list(unsafe_ops(journal, run, vocabulary, point.event.seq))
+    return point, describe_unsafe(repeated)
 
 
 def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) -> str:
@@ -83,7 +104,8 @@ def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) ->
     journal = services.journal
     services.check_owner()
 
-    def continues(state: RunState) -> bool:
+    def accepts(read: ReadEvent) -> bool:
+        state = read.after
         holds_open = services.compile_skill(state.started).skill.holds_open
         if state.phase not in state.conversations or not holds_open(state.phase):
             return False
@@ -91,7 +113,7 @@ def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) ->
         has_turn = row.rules in SUPPORTED_RULES and (state.is_turn_open or state.aborted is not None)
         return has_turn or not state.visit.is_open
 
-    point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True, continues=continues)
+    point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True, accepts=accepts)
     if not point.state.path:
         raise ForkImpossible(f"conversation `{row.run_id}` has no turn yet", hint="Wait for its first reply.")
     forked, blobs, _ = _forked(services, name, row.run_id, point, None, None, None)

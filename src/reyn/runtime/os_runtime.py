@@ -296,7 +296,7 @@ class OSRuntime:
 
         Args:
             run: The run to fork.
-            at: The sequence number of the event; default: the last event that can be forked from.
+            at: The number of the event; default: the last possible one. A warning names unsafe ops after it.
             model: The model to call from there on.
             input: A new input for the next phase.
             skill: The skill to continue with: a different one, or the current version of the same one.

@@ -129,16 +129,20 @@ class Trials:
     def _run_in_thread(self, folder: Path, library: Library, stop: StopSignal | None) -> TrialReport:
         """Run in a thread of its own, because the caller may be inside an event loop. Ctrl-C cancels the trial."""
         signal = stop or StopSignal()
-        try:
-            with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
-                try:
-                    return thread.submit(lambda: asyncio.run(self._run(folder, library, signal))).result()
-                except BaseException:
-                    signal.set()
-                    raise
-        finally:
-            if stop is None:
-                signal.close()
+
+        def work() -> TrialReport:
+            try:
+                return asyncio.run(self._run(folder, library, signal))
+            finally:
+                if stop is None:
+                    signal.close()
+
+        with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
+            try:
+                return thread.submit(work).result()
+            except BaseException:
+                signal.set()
+                raise
 
     async def _run(self, folder: Path, library: Library, stop: StopSignal) -> TrialReport:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

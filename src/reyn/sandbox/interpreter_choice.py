@@ -11,6 +11,8 @@ import builtins
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from reyn.skills.modules import parse_module
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,7 +33,7 @@ def needs_cpython(source: str) -> str:
     The source is valid Python: the loader has checked it.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_module(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "it cannot be parsed"
     return next(_reasons(tree), "")

@@ -94,7 +94,7 @@ def run_safe(
         raise SandboxUnavailable(message)
     if not reason:
         try:
-            return monty.run_monty(step.source, step.function, step.artifact, step.clock, limits)
+            return monty.run_monty(step.source, step.function, step.artifact, step.clock, limits, stop)
         except monty.MontyFailed as failure:
             if failure.is_final or sandbox == "monty":
                 raise

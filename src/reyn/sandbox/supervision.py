@@ -11,7 +11,7 @@ import selectors
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ from reyn.errors import SandboxStartFailed
 from reyn.sandbox.tasks import open_process, tree_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     T = TypeVar("T")
 
@@ -174,6 +174,21 @@ class StopSignal:
         self._reading, self._writing = os.pipe()
         self._lock = threading.Lock()
         self._is_closed = False
+        self._end: Callable[[], None] | None = None
+        self.is_set = False
+
+    @contextmanager
+    def calling(self, end: Callable[[], None]) -> Iterator[None]:
+        """Call `end` when the signal is set, or has been set, as long as the context is open."""
+        with self._lock:
+            self._end = end
+            if self.is_set:
+                end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._end = None
 
     def fileno(self) -> int:
         return self._reading
@@ -181,7 +196,10 @@ class StopSignal:
     def set(self) -> None:
         with self._lock:
             if not self._is_closed:
+                self.is_set = True
                 os.write(self._writing, b"1")
+                if self._end is not None:
+                    self._end()
 
     def close(self) -> None:
         with self._lock:

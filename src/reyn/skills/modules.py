@@ -6,6 +6,7 @@ Modules must lie inside the skill's folder. They are parsed, never executed; the
 from __future__ import annotations
 
 import ast
+import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
@@ -14,30 +15,53 @@ from reyn.errors import codes
 from reyn.skills.names import find_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from reyn.documents import Document, KeyPath
     from reyn.skills.folder import SkillFolder
     from reyn.skills.values import PythonCall
 
+_STRINGS = re.compile(
+    r"""#[^\n]*+|(?P<f>[fF][rR]?+|[rR][fF])?+(?:"{3}(?:[^"\\]++|\\.|"(?!""))*+(?:"{3}|\Z)|'{3}(?:[^'\\]++|\\.|'(?!''))*+"""
+    r"""(?:'{3}|\Z)|"(?:[^"\\\n]++|\\.)*+["\n]?+|'(?:[^'\\\n]++|\\.)*+['\n]?+)""",
+    re.DOTALL,
+)
+"""Comments and strings; a string that does not end is an error, after which Python parses nothing."""
+_FIELD_WORK, _MAX_WORK = 10_000, 500_000_000
+"""Characters that Python 3.11 can search in the time that it needs to parse a field, and in about half a second."""
+
+
+def parse_module(source: str) -> ast.Module:
+    """Parse a module that may be hostile. Parsing cannot be interrupted, so its time is bounded beforehand.
+
+    Until Python 3.12, each field of an f-string is searched for in the whole string.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: It is not valid Python, or takes too long.
+    """
+    lines = source.replace("\r\n", "\n").replace("\r", "\n")  # as Python reads them
+    strings = (found.group() for found in _STRINGS.finditer(lines) if found["f"])
+    if sum(text.count("{") * (len(text) + _FIELD_WORK) for text in strings) > _MAX_WORK:
+        raise ValueError("its f-strings have too many fields")
+    return ast.parse(source)
+
 
 class Modules:
-    """The modules that a skill's python steps name. Each is read once."""
+    """The modules that a skill's python steps name. Each is read and parsed once."""
 
     def __init__(self, folder: SkillFolder) -> None:
         self._folder = folder
         self._sources: dict[str, str | None] = {}
+        self._functions: dict[str, set[str]] = {}
 
     def check(self, steps: Document, index: int, step: PythonCall) -> None:
         """Report a python step whose module or function does not exist."""
         path = (index, next(iter(steps.value[index])), "module")
         if step.module not in self._sources:
             self._sources[step.module] = self._read(steps, path, step.module)
-        source = self._sources[step.module]
-        if source is None:
+        if self._sources[step.module] is None:
             return
-        functions = set(_functions(source))
+        functions = self._functions[step.module]
         # Python compares identifiers in normalization form KC.
         if unicodedata.normalize("NFKC", step.function) not in functions:
             message = f"`{step.module}` has no top-level function `{step.function}`"
@@ -70,13 +94,14 @@ class Modules:
             return None
         try:
             source = self._folder.read_files.read(file, module, self._folder.path)
-            ast.parse(source)
+            tree = parse_module(source)
         except DocumentError as error:
             self._folder.report(steps, codes.BAD_MODULE, f"`{module}`: {error.finding.message}", *path)
             return None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             self._folder.report(steps, codes.BAD_MODULE, f"`{module}` is not valid Python: {error}", *path)
             return None
+        self._functions[module] = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         return source
 
     def _file_inside(self, module: str) -> Path | None:
@@ -89,13 +114,6 @@ class Modules:
             return file if file.resolve().is_relative_to(folder.resolve()) else None
         except (OSError, RuntimeError, ValueError):
             return None
-
-
-def _functions(source: str) -> Iterator[str]:
-    """Yield the names of a module's top-level functions."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef):
-            yield node.name
 
 
 def python_entry(permissions: dict[str, Any], module: str, function: str) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             prompt_limit=body.prompt_limit or state.models.prompt_limit,
             answers=state.total_answers,
         ),
-        recovery=_SETTLED if is_imported else state.recovery,
+        recovery=_SETTLED if is_imported else state.recovery.interrupted(),
         threads={} if is_imported else state.threads,
         received=None,
         last_answer=None,

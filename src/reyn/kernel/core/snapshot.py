@@ -284,6 +284,11 @@ class Recovery(msgspec.Struct, frozen=True, gc=False):
     unknown_outcomes: tuple[str, ...] = ()
     """Intents that an earlier driver left open: whether they took effect is unknown."""
 
+    def interrupted(self) -> Recovery:
+        """Return the intents after another run took over: the outcomes of all that are open are unknown."""
+        known = self.unknown_outcomes
+        return Recovery(self.open_intents, (*known, *(call for call in self.open_intents if call not in known)))
+
     def without(self, call: str) -> Recovery:
         """Return the other intents, after the outcome of one."""
         return Recovery(

@@ -190,24 +190,37 @@ def aborted_batch(
     results: dict[int, str],
     done: dict[int, ContextMutation],
     reason: str,
-    interrupted: dict[int, str],
+    interrupted: dict[int, tuple[str, str]],
 ) -> tuple[ContextMutation, ...]:
     """Return the mutations for an answer of whose ops only some have a result.
 
     `done` has the results of native tool calls, by their positions. `interrupted` has the kinds of the ops that had
-    begun and may have taken effect, by their positions; without native tool calls, there is at most one.
+    begun and may have taken effect, by their positions, with what is known; without native tool calls, there is at
+    most one.
     """
     if not message.tool_calls:
         ended = f"The turn was aborted{f': {one_line(reason)}' if reason else ''}."
         note = "The other ops were not executed."
-        for kind in interrupted.values():
+        for kind, known in interrupted.values():
             note = (
-                f"`{kind}` was interrupted and may have taken effect: check before you repeat it. The ops after it "
-                "were not executed."
+                f"`{kind}` was interrupted and may have taken effect: check before you repeat it. "
+                f"{_sentence(known)}The ops after it were not executed."
             )
         return (message, UserMessage(results_message([*results.values()], f"{ended} {note}")))
     each = (
-        done.get(position) or ToolCancelled(call.id, call.name, reason, is_outcome_unknown=position in interrupted)
+        done.get(position)
+        or ToolCancelled(
+            call.id,
+            call.name,
+            reason,
+            is_outcome_unknown=position in interrupted,
+            details=_sentence(interrupted.get(position, ("", ""))[1]).strip(),
+        )
         for position, call in enumerate(message.tool_calls)
     )
     return (message, *each)
+
+
+def _sentence(text: str) -> str:
+    """Return a text as a sentence before another one; empty if there is none."""
+    return f"{text[0].upper()}{text[1:].rstrip('.')}. " if text else ""

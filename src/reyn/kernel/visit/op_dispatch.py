@@ -13,7 +13,7 @@ import msgspec
 from reyn.context.frame import Repetition
 from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
-from reyn.journal import Blob, canonical, digest, kinds
+from reyn.journal import Blob, canonical, decode, digest, kinds
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.core.conversations import memory_error, reply_text
 from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
@@ -294,6 +294,43 @@ async def run_op(
     asked_user = isinstance(request, kinds.AskRequest)
     compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts, args)
+
+
+def interrupted_ops(
+    ops: dict[str, tuple[int, dict[str, Any]]], vocabulary: Vocabulary, tape: Tape
+) -> dict[int, tuple[str, str]]:
+    """Return the kinds of the ops that had begun and may have taken effect, by their positions, with what is known.
+
+    Args:
+        ops: The ops of an aborted turn without a result: position and arguments, by call.
+        vocabulary: The known ops.
+        tape: The tape of the run.
+    """
+    unknown, children = tape.state.recovery.unknown_outcomes, _begun_children(tape)
+    found = {}
+    for call, (position, args) in ops.items():
+        form = vocabulary.form_of(args)
+        if call in children or (call in unknown and (form is None or form.effect_of(args) != "pure")):
+            found[position] = (str(args["kind"]), children.get(call, ""))
+    return found
+
+
+def _begun_children(tape: Tape) -> dict[str, str]:
+    """Return what is known of the runs that ops of the visit in progress have started, by call."""
+    found: dict[str, str] = {}
+    for event in tape.visit_events:
+        if event.kind not in (kinds.ChildStarted.kind, kinds.ChildEnded.kind):
+            continue
+        match decode(event):
+            case kinds.ChildStarted(call=call, type=type, run=run):
+                found[call] = f"the background run `{run}` was started" if type == "background" else ""
+            case kinds.ChildEnded(type="function"):
+                pass  # its op is being performed
+            case kinds.ChildEnded(state="rejected", call=call):
+                found.pop(call, None)
+            case kinds.ChildEnded(call=call, run=run, error=error):
+                found[call] = error or f"the run `{run}` was completed"
+    return found
 
 
 async def _fulfil(

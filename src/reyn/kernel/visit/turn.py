@@ -40,7 +40,7 @@ from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel
 from reyn.kernel.visit.model_call import aborted_batch, answer_message, ask, next_answer, tool_result
-from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
+from reyn.kernel.visit.op_dispatch import NativeCalls, interrupted_ops, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
 from reyn.models import PerformedOp, Turn
 
@@ -296,21 +296,14 @@ class TurnContext:
             results = self._log.results_since(first, call, limit, self._tape)
             named = enumerate(message.tool_calls)
             done = {at: self._tool_result(one.id, results[at]) for at, one in named if at in results}
-            mutations = aborted_batch(message, results, done, aborted.reason, self._interrupted(answer, call))
+            ops = () if isinstance(answer.verdict, Rejected) else answer.verdict.ops
+            left = {f"{call}.{at + 1}": (at, op) for at, op in enumerate(ops) if at not in results}
+            interrupted = interrupted_ops(left, self._phase.vocabulary, self._tape)
+            mutations = aborted_batch(message, results, done, aborted.reason, interrupted)
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
         if mutations:
             self._extend(mutations)
-
-    def _interrupted(self, answer: LlmPhaseResult, call: str) -> dict[int, str]:
-        """Return the kinds of the ops that had begun and may have taken effect, by their positions."""
-        ops = () if isinstance(answer.verdict, Rejected) else answer.verdict.ops
-        unknown, form_of = self._tape.state.recovery.unknown_outcomes, self._phase.vocabulary.form_of
-        return {
-            position: str(op["kind"])
-            for position, op in enumerate(ops)
-            if f"{call}.{position + 1}" in unknown and ((form := form_of(op)) is None or form.effect_of(op) != "pure")
-        }
 
     def correct(self, spec: TurnSpec, answer: LlmPhaseResult, answer_hash: str, path: str, error: str) -> None:
         """Let the next turn show a rejected answer and the error.

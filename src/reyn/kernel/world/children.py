@@ -36,6 +36,7 @@ from reyn.kernel.world.loading import (
     pin_settings,
 )
 from reyn.kernel.world.run_scope import call_name
+from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
 from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
@@ -136,7 +137,7 @@ class Children:
     def _completed(self, intent: kinds.ChildStarted, end: ChildEnd) -> EventWithBlobs:
         """Return the result of a sub-run, with the changes that it made in files that it shares with its parent."""
         state, artifact = end.state, end.state.final if end.state.status == "finished" else None
-        error = "" if artifact else f"the sub-run `{intent.run}` is {state.status}: {state.reason}"
+        error = "" if artifact else self._failure(intent, state)
         events = list(self.journal.read(intent.run))
         changes = tuple(unreverted_changes(events, with_sub_runs=True))
         if state.workspace == intent.run:  # files of a workspace of its own are not shared
@@ -154,6 +155,12 @@ class Children:
         handoff = next((handoff for _, handoff in reversed(state.history.handoffs.latest)), None)
         body = replace(body, summary=summarize_sub_run(state.output.reason), handoff=handoff)
         return body, (Blob(artifact.hash, end.content(artifact.hash)),)
+
+    def _failure(self, intent: kinds.ChildStarted, state: RunState) -> str:
+        """Return why a sub-run has no result, and which unsafe ops a repetition would execute again."""
+        error = f"the sub-run `{intent.run}` is {state.status}{f': {state.reason}' if state.reason else ''}"
+        done = describe_unsafe(unsafe_ops(self.journal, intent.run, self.services.ops.vocabulary))
+        return f"{error}. {done}" if done else error
 
     async def run_background(self, run: str, tape: Tape) -> RunState:
         """Start a background run, or continue it, until it ends or stops. Its claim is held.

@@ -336,13 +336,7 @@ class Services:
         return lint_skill(folder, library, self.ops.vocabulary, self.config.python.sandbox, classes)
 
     def try_folder(self, folder: Path, may_read: MayRead | None = None, stop: StopSignal | None = None) -> TrialReport:
-        """Run the cases of the skill in a folder with their scripted answers, in memory and without effects outside.
-
-        Args:
-            folder: The folder of the skill.
-            may_read: Raises an error if a file may not be read.
-            stop: Cancels the trial when it is set.
-        """
+        """Run the cases of the skill in a folder in memory and without effects outside, until `stop` is set."""
         run_cases = (self.base or self).run_cases
         assert run_cases is not None
         return run_cases(folder, may_read, stop)

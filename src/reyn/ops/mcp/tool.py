@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reyn.ops.table import OpTable
     from reyn.vocabulary import EffectClass, OpSpec
 
+_MAX_SCHEMA_BYTES = 1_000_000
 _MAX_CHARS = 200_000
 _MAX_SUMMARY = 500
 _MAX_ARGUMENTS = 1_500
@@ -206,8 +207,16 @@ def with_mcp_tools(table: OpTable, connections: Connections, setup: OpSetup, roo
             continue
         for tool in accepted.tools if accepted else ():
             try:
-                compile_schema(tool.input_schema)
+                _check_schema(tool.input_schema)
                 table = table.with_ops(McpTool(name, server, tool, connections, setup))
             except (SchemaInvalid, OpInvalid, ValueError, KeyError, TypeError, AttributeError) as error:
-                problems.append(f"MCP tool `{name}/{tool.name}`: {getattr(error, 'message', error)}")
+                code = f"{error.code}: " if isinstance(error, SchemaInvalid) else ""
+                problems.append(f"MCP tool `{name}/{tool.name}`: {code}{getattr(error, 'message', error)}")
     return table.with_problems(*problems)
+
+
+def _check_schema(schema: Any) -> None:
+    """Check the arguments of a tool. The time to check a call grows with the schema, which the server chooses."""
+    if len(msgspec.json.encode(schema)) > _MAX_SCHEMA_BYTES:
+        raise SchemaInvalid(f"the schema of its arguments has more than {_MAX_SCHEMA_BYTES} bytes")
+    compile_schema(schema)
