@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,6 @@ def paying(paid: list[str]) -> Any:
     def pay(to: str) -> str:
         """Pay someone."""
         paid.append(to)
-        if paid.count(to) > 1 and to == "fails once":
-            raise ValueError(to)
         return f"paid {to}"
 
     return pay
@@ -56,8 +55,6 @@ class Payer:
         self.prompts: list[str] = []
 
     async def complete(self, request: Any) -> ModelAnswer:
-        import json
-
         text = request.messages[-1].text
         if request.phase == "p":
             to = request.input["data"]["text"]
