@@ -247,7 +247,7 @@ def raises(turn: HookTurn) -> None:
         (lambda _: [UserMessage("\ud800")], "lone surrogate"),
         (lambda _: [UserMessage("x", (Image("image/png", "!"),))], "not base64"),
         (lambda _: [ExperienceForget("exp_9")], "the memory has no entry"),
-        (lambda _: [ContextReplace(["x"])], "not a transcript"),
+        (lambda _: [ContextReplace(["x"])], "raised MessageInvalid: message 0 is a str"),
     ],
 )
 def test_a_hook_that_fails_stops_the_run_and_is_called_again_by_a_retry(tmp_path: Path, hook: Any, words: str):

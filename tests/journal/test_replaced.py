@@ -61,3 +61,21 @@ def test_a_run_stops_at_the_next_commit(tmp_path: Path, change: Callable[[Path],
     with pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
         asyncio.run(scenario())
     assert not durable
+
+
+@pytest.mark.parametrize("change", [delete_folder, move_folder, replace_folder, delete_file, replace_file])
+def test_a_run_that_starts_afterwards_is_refused_with_advice_that_can_work(
+    tmp_path: Path, change: Callable[[Path], None]
+):
+    write_skill(tmp_path, "s", {"a": ["end"]})
+
+    async def scenario() -> None:
+        async with OSRuntime.open(tmp_path, model=ScriptedModel([finish(), finish()])) as rt:
+            assert (await rt.run("s", {"text": "in"})).ok
+            change(tmp_path / ".reyn")
+            with pytest.raises(StoreUnavailable, match="was deleted, moved or replaced while it was in use") as found:
+                await rt.run("s", {"text": "in"})
+        assert "disk" not in found.value.hint
+        assert "not lost" not in found.value.hint
+
+    asyncio.run(scenario())

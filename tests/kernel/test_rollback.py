@@ -206,7 +206,7 @@ def test_the_run_goes_one_phase_further_back_if_a_node_returns_the_same(tmp_path
     back = [(one["phase"], one["to"]) for one in project.events("phase_rolled_back")]
     assert back == [("b", "@inner"), ("@inner", "a")]
     prompt = project.model.turn_message(4)
-    assert "`@inner` returned the same artifact again after a rollback: phase `b`: 1 answer rejected" in prompt
+    assert "`@inner`: it returned the same artifact again after a rollback: phase `b`: 1 answer rejected" in prompt
     assert "one" in prompt  # what it produced before
     assert "Rejected" not in project.model.turn_message(5)  # the node has another input
     assert project.is_sound()

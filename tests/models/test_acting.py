@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.models.acting import Act, ActPrompt, choose_among, compare
+from reyn.models.acting import Act, ActPrompt, choose_among, likenesses
 from reyn.models.two_step import Topic, deviation, mean_topic, projection
 
 HABIT: Topic = {"answer": 9.0, "say": 8.0, "the": 5.0}
@@ -19,7 +19,7 @@ ACTS = tuple(Act(name, {"kind": name}, name, "text.\n") for name in ("find", "se
 
 def choice(topic: Topic, *, may_decide: bool = True, acts: tuple[Topic, ...] = (FIND, SEND)) -> tuple[str, float]:
     prompt = ActPrompt("task", "text", ACTS, may_decide, {}, "")
-    act, probability = choose_among(prompt, compare([topic, topic], REPLIES, [[one, one] for one in acts]))
+    act, probability = choose_among(prompt, likenesses([topic, topic], REPLIES, [[one, one] for one in acts]))
     return act.label if act else "", probability
 
 
@@ -45,10 +45,10 @@ def test_a_model_that_has_to_act_takes_the_closest_act():
 @given(st.dictionaries(st.sampled_from(["look", "find", "send", "write", "joke"]), st.floats(0, 10)), st.floats(0, 20))
 def test_neither_the_order_of_acts_nor_what_all_messages_share_counts(words: dict[str, float], habit: float):
     own, more = HABIT | words, {"habit": habit}
-    found = compare([own, own], REPLIES, [[FIND, FIND], [SEND, SEND]])
-    assert compare([own, own], REPLIES, [[SEND, SEND], [FIND, FIND]]) == found[::-1]
+    found = likenesses([own, own], REPLIES, [[FIND, FIND], [SEND, SEND]])
+    assert likenesses([own, own], REPLIES, [[SEND, SEND], [FIND, FIND]]) == found[::-1]
     replies = [[one | more for one in reply] for reply in REPLIES]
-    assert compare([own | more] * 2, replies, [[FIND | more] * 2, [SEND | more] * 2]) == [
+    assert likenesses([own | more] * 2, replies, [[FIND | more] * 2, [SEND | more] * 2]) == [
         pytest.approx(one) for one in found
     ]
 

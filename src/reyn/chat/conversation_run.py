@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.chat.items import ChatItem, MessageReceived, Reply, SkillStarted, Stopped
-from reyn.chat.reader import ItemReader, last_reply
+from reyn.chat.reader import ItemReader, last_reply, sent_before
 from reyn.chat.recorded import end_turn, failure_of, history_of, idle_result, stop_error
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from reyn.journal import Event, RunRow
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import People, RunResult
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener
@@ -48,6 +49,8 @@ class Beginning(NamedTuple):
         within: The op whose code holds the conversation, if it is a sub-run; see `OSRuntime.run`.
         is_single_turn: Whether the run ends with its first reply. Saying the same again returns the same reply.
         instructions: The instructions that come with each message, if a program can change them.
+        sender: The call that sends the message, if the code of an op does.
+        is_repeated: Whether the op is performed again, so that the message may have been sent before.
     """
 
     skill: Skill
@@ -55,11 +58,13 @@ class Beginning(NamedTuple):
     within: RunScope | None = None
     is_single_turn: bool = False
     instructions: str | None = None
+    sender: str = ""
+    is_repeated: bool = False
 
     def call(self, text: str, images: tuple[Image, ...]) -> RunCall:
         """Return how the run starts. The skill has the system message of the history as its instructions."""
         message = {"type": USER_MESSAGE.name, "data": {"text": text}}
-        return RunCall(self.skill, message, self.history.with_system(None), stored_images(images))
+        return RunCall(self.skill, message, self.history.with_system(None), stored_images(images), self.sender)
 
     def said(self, text: str, images: tuple[Image, ...]) -> Beginning:
         """Return it with the first message, which is part of the history whatever becomes of the run."""
@@ -222,18 +227,32 @@ class ConversationRun:
         state = self._runtime.runs.state(self.run_id)
         self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.usage)
         self._turn.enter(is_open=state.is_turn_open)
+        if self._beginning.is_repeated and self._replies.unsent:
+            self._find_sent(state)
         if self._replies.unsent and not self._stays_open and end_turn(self._runtime, row):
             self._turn.end()
         self._send()
         model, self._model, raised, self._raise_limits = self._model, None, self._raise_limits, None
         return {"retry": state.status == "failed", "model": model, "raised": raised}
 
+    def _find_sent(self, state: RunState) -> None:
+        """Await the reply to the message, without sending it again, if the op sent it before."""
+        found = sent_before(self._runtime.services.journal, state, self._beginning.sender)
+        if found is None:
+            return
+        reply, message = self._replies.unsent.pop(0).reply, found.message
+        self._replies.add(message, reply)
+        if found.reply is not None:
+            self.publish(found.reply)
+            self._replies.resolve(message, found.reply)
+
     def _send(self) -> None:
         """Put what was said into the inbox of the run."""
         say, told = self._runtime.conversations.say, self._beginning.instructions
         while self._replies.unsent:
             said = self._replies.unsent[0]
-            sent = say(self.run_id, said.text, by=self._by, images=said.images, instructions=told)
+            more: Any = {"instructions": told, "sender": self._beginning.sender}
+            sent = say(self.run_id, said.text, by=self._by, images=said.images, **more)
             self._replies.add(sent.message_id, said.reply)
             del self._replies.unsent[0]
 

@@ -23,13 +23,13 @@ from reyn.chat.items import (
     SkillStarted,
 )
 from reyn.errors import turn_hint
-from reyn.journal import decode, kinds
+from reyn.journal import Say, decode, kinds
 from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reyn.journal import Event
+    from reyn.journal import Event, Journal
     from reyn.journal.canonical import ReadBlob
     from reyn.journal.registry import Body
     from reyn.kernel.core.snapshot import RunState
@@ -144,6 +144,42 @@ def last_reply(state: RunState, content: ReadBlob) -> Reply:
         return _without_reply(end, text_of(end, content), state.usage)
     assert artifact is not None  # a turn that was not aborted ended with a reply
     return Reply(artifact_text(content(artifact.hash)), usage=state.usage)
+
+
+class SentMessage(NamedTuple):
+    """A message that was sent before.
+
+    Attributes:
+        message: Its id in the inbox; 0 for the next reply, if the conversation has taken it.
+        reply: The end of its turn, if it has ended.
+    """
+
+    message: int
+    reply: Reply | None = None
+
+
+def sent_before(journal: Journal, state: RunState, sender: str) -> SentMessage | None:
+    """Return the message of a conversation that a call of an op has sent, if it has."""
+    found: int | None = None
+    is_taken = False
+    for said, _, body in read_turns(journal.read(state.run_id), kinds.MessageQueued):
+        if isinstance(body, kinds.MessageQueued | kinds.RunStarted) and body.sender == sender:
+            found = body.message if isinstance(body, kinds.MessageQueued) else 0
+        if said is None or found is None or said.message != found:
+            continue
+        is_taken = True
+        if isinstance(body, kinds.PhaseAborted) and not body.code:
+            found, is_taken = None, False  # its user aborted the turn, so that the message can be sent again
+        elif isinstance(body, kinds.PhaseAborted):
+            return SentMessage(0, _without_reply(body, text_of(body, journal.blob), state.usage))
+        if isinstance(body, kinds.ArtifactStored):
+            return SentMessage(0, Reply(text_of(body, journal.blob), usage=state.usage))
+    if found is not None:
+        return SentMessage(0 if is_taken else found)
+    waiting = journal.drain(state.run_id, state.messages_taken)
+    return next(
+        (SentMessage(one.id) for one in waiting if isinstance(one.payload, Say) and one.payload.sender == sender), None
+    )
 
 
 def read_progress(event: Event, skill_of: Callable[[str], str]) -> SkillProgressed | None:

@@ -215,7 +215,8 @@ class Timeline:
                 return _Line(2, "switched", f"switched from {model} to {to}: {message} ({code})", {"to": to})
             case kinds.StepStarted(step=step):
                 self.activity = f"{run.phase} · step {step}"
-            case kinds.StepCompleted(step=step, status=status, reason=reason):
+            case kinds.StepCompleted(step=step, status=status, reason=reason, result_of=source):
+                reason = f"result of {source}, not repeated" if source else reason
                 text = f"step {step} · {status}{f': {reason}' if reason else ''}"
                 return _Line(2, "step", text, {"step": step, "status": status})
             case kinds.PostprocessorStarted(attempt=attempt):

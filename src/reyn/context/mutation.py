@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from reyn.context.messages import Content, Memory, NormalizedMessage, message_of
 from reyn.context.selfref import forget, remember
@@ -39,6 +39,9 @@ class AssistantMessage(ContextMutation, frozen=True):
     content: Content = ""
     tool_calls: tuple[ToolCall, ...] = ()
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "tool_calls", tuple(self.tool_calls))
+
 
 class ToolResult(ContextMutation, frozen=True):
     """A tool call has a result, which may be an error."""
@@ -54,6 +57,9 @@ class MultimodalToolResult(ContextMutation, frozen=True):
     content: Content
     images: tuple[Image, ...]
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "images", tuple(self.images))
+
 
 class UserMessage(ContextMutation, frozen=True):
     """The user, or the system on the user's behalf, says something. An empty message adds nothing."""
@@ -61,11 +67,20 @@ class UserMessage(ContextMutation, frozen=True):
     content: Content
     images: tuple[Image, ...] = ()
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "images", tuple(self.images))
+
 
 class ContextReplace(ContextMutation, frozen=True):
-    """Other messages replace the transcript. Without a system message among them, the current one stays."""
+    """Other messages replace the transcript. Without a system message among them, the current one stays.
+
+    A history is converted: messages, or dicts in the format of chat completion APIs.
+    """
 
     messages: NormalizedMessageList
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "messages", normalize(self.messages))
 
 
 class ContextSummary(ContextMutation, frozen=True):
@@ -78,6 +93,9 @@ class ContextSummary(ContextMutation, frozen=True):
     summary: Content
     keep: int = 0
     remember: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "remember", tuple(self.remember))
 
 
 class ExperienceRemember(ContextMutation, frozen=True):
@@ -199,7 +217,6 @@ class _Application:
             self._messages = self._messages.append(*(results[call.id] for call in open_calls))
 
     def _replace(self, replacement: NormalizedMessageList) -> None:
-        check_transcript(replacement)
         system, memory = self._messages.system, self._memory_if_any
         self._results = {}
         self._messages = replacement if replacement.system is not None else replacement.with_system(system)
@@ -231,17 +248,6 @@ class _Application:
     def _set_memory(self, memory: Memory) -> None:
         system = self._messages.system or NormalizedMessage("system", "")
         self._messages = self._messages.with_system(replace(system, marker=memory))
-
-
-def check_transcript(messages: object) -> NormalizedMessageList:
-    """Return the messages of a `ContextReplace`.
-
-    Raises:
-        MutationInvalid: They are not a transcript.
-    """
-    if not isinstance(messages, NormalizedMessageList):
-        raise MutationInvalid("`ContextReplace.messages` is not a transcript; build one with `normalize`")
-    return messages
 
 
 def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedMessage, ...]:

@@ -24,7 +24,6 @@ from reyn.context.mutation import (
     ToolCancelled,
     ToolResult,
     UserMessage,
-    check_transcript,
 )
 from reyn.context.render import frame_message, normalized, recorded_mutation
 from reyn.context.transcript import NormalizedMessageList
@@ -114,7 +113,7 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
             cancelled = NormalizedMessage("tool", "", tool_call_id=call, status=status, reason=reason)  # type: ignore[arg-type]  # a literal
             messages = (replace(cancelled, parts=(Part(text=""), Part(text=details))) if details else cancelled,)
         case ContextReplace(replacement):
-            messages = tuple(check_transcript(replacement))
+            messages = tuple(replacement)
         case ContextSummary(content, keep, texts):
             messages = (message_of("user", content),)
         case ExperienceRemember(text) | ExperienceForget(text):

@@ -28,7 +28,9 @@ from reyn.functions.definition import (
     enclosing,
 )
 from reyn.functions.images import check_image
-from reyn.kernel.world.run_scope import current_scope
+from reyn.journal import digest
+from reyn.kernel.world.inbox import stored_images
+from reyn.kernel.world.run_scope import call_name, current_scope
 from reyn.models import Message
 from reyn.skills import USER_MESSAGE, Skill
 from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
@@ -283,4 +285,12 @@ def _open(
     instructions = skill.phases[skill.entry].instructions if changes else None
     within = enclosing(current_scope(), runtime, run_id)
     beginning = Beginning(skill, history, within, is_single_turn=key is None, instructions=instructions)
+    scope = current_scope()
+    if scope is not None and key is not None and run_id is not None and message is not None:
+        # Like the id of a sub-run, it derives from the call of the op and from what is said.
+        name = call_name(
+            digest(run_id.encode()), digest(message.text.encode()), images=stored_images(message.images)[0]
+        )
+        sender = f"{scope.tape.run_id}.{scope.next_key(name)}"
+        beginning = beginning._replace(sender=sender, is_repeated=scope.is_repeated)
     return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)

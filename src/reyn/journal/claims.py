@@ -76,9 +76,19 @@ class FileClaims:
             self._locks = locks = OpenFolder(path, make_folders(self._state.handle, _LOCKS))
             return open_lock(name, locks.handle), locks
         except OSError as error:
+            self._check_deleted()
             with suppress(OSError):
                 self._check_planted(name)
             raise StoreUnavailable(f"cannot create `{_LOCKS}/{name}`: {error.strerror}") from error
+
+    def _check_deleted(self) -> None:
+        """Raise `StoreUnavailable` if the state folder, with the journal in it, does not exist any more."""
+        if os.fstat(self._state.handle).st_nlink == 0:
+            raise StoreUnavailable(
+                f"the state directory `{self._state.path}` was deleted, moved or replaced while it was in use",
+                hint="The journal in it is gone, and its runs cannot be resumed. If you have a backup of it, put "
+                "that there; then open the project again. Without one, new runs start with an empty journal.",
+            )
 
     def _check_planted(self, name: str) -> None:
         """Raise `StateFolderUnsafe` if a lock file, or the folder of all of them, is not Reyn's own."""

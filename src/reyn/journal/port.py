@@ -102,7 +102,8 @@ class Answer(InboxRequest, frozen=True):
 class Say(InboxRequest, frozen=True):
     """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy.
 
-    `ask` is set if another agent says it. `instructions` are those that the model has from this message on.
+    `ask` is set if another agent says it. `instructions` are those that the model has from this message on. `sender` is
+    the call of the op whose code says it, if one does.
     """
 
     text: str
@@ -110,6 +111,7 @@ class Say(InboxRequest, frozen=True):
     ask: kinds.AskRef | None = None
     images: tuple[AttachedImage, ...] = ()
     instructions: str | None = None
+    sender: str = ""
 
 
 class Rename(InboxRequest, frozen=True):

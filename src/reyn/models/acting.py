@@ -272,7 +272,7 @@ class Likeness(NamedTuple):
     share: float
 
 
-def compare(own: Wish, replies: Sequence[Wish], acts: Sequence[Wish]) -> list[Likeness]:
+def likenesses(own: Wish, replies: Sequence[Wish], acts: Sequence[Wish]) -> list[Likeness]:
     """Compare an input with each act, relative to the mean of messages that need none."""
     centres = [mean_topic(topics) for topics in zip(*replies, strict=True)]
     wish = _deviations(own, centres)

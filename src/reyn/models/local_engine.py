@@ -17,7 +17,7 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete
 from reyn.journal.kinds import Usage
-from reyn.models.acting import WISHES, WITHOUT_ACTS, ActChoice, choose_among, compare
+from reyn.models.acting import WISHES, WITHOUT_ACTS, ActChoice, choose_among, likenesses
 from reyn.models.decoding import engine_error
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
@@ -122,7 +122,7 @@ class Engine:
         usage = sum((spent for answers in (asked, *known) for _, spent in answers), Usage())
         own, *others = ([one for one, _ in answers] for answers in (asked, *known))
         count = len(WITHOUT_ACTS)
-        act, probability = choose_among(prompt, compare(own, others[:count], others[count:]))
+        act, probability = choose_among(prompt, likenesses(own, others[:count], others[count:]))
         if act is None or act.label not in prompt.groups:
             return ActChoice(act, probability, usage)
         form = self.choose_act(prompt.within(act), cancelled)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm, Usage
@@ -86,6 +87,10 @@ class Message(msgspec.Struct, frozen=True):
     images: tuple[Image, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "images", tuple(self.images))
+        force_setattr(self, "tool_calls", tuple(self.tool_calls))
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -150,18 +150,30 @@ async def perform_op(
             if refused is not None:
                 return call.denied(refused)
         if not is_foreign:
-            return check_result(call, await op.perform(call, plan, env))
+            result = check_result(call, await op.perform(call, plan, env))
+            return _unfinished(op, call, result) if result["status"] == "timeout" else result
         # In a task of its own, an op that cancels its task does not cancel the run.
         result, error = await asyncio.create_task(_contained(op, copied(call), plan, env))
         _raise_if_interrupted()
         if error is not None:
             raise error
-        return check_result(call, result, op)
+        result = check_result(call, result, op)
+        return _unfinished(op, call, result) if result["status"] == "timeout" else result
     except BaseException as error:  # becomes the result
         if is_interrupt(error):
             raise
         _raise_if_interrupted()
         return failed(call, error)
+
+
+def _unfinished(op: Op, call: Call, result: Result) -> Result:
+    """Return the result of an op that took too long. That of an unsafe one says that it may have taken effect."""
+    form = op.spec.form(call.op)
+    is_unsafe = form is not None and form.effect_of(call.args) == "unsafe"
+    return result | {"error": f"{result['error']}; {MAY_HAVE_EFFECT}"} if is_unsafe else result
+
+
+MAY_HAVE_EFFECT = "it may have taken effect: check before you repeat it"
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -99,7 +99,14 @@ class Conversations:
             return await executor.attach(run_id, execute)
 
     def say(
-        self, run: str, text: str, *, by: str = "", images: Sequence[Image] = (), instructions: str | None = None
+        self,
+        run: str,
+        text: str,
+        *,
+        by: str = "",
+        images: Sequence[Image] = (),
+        instructions: str | None = None,
+        sender: str = "",
     ) -> PostedMessage:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
@@ -115,6 +122,7 @@ class Conversations:
             images: The images of the message.
             instructions: The instructions that the model has from this message on, in place of those of the phase; by
                 default, they stay as they are.
+            sender: The call of the op whose code says it; it is recorded, so that an op that is repeated says it once.
 
         Raises:
             InputInvalid: The text is blank or too long, or an image has no content.
@@ -129,7 +137,7 @@ class Conversations:
             instructions = checked_message(self._services.scrubber.scrub_value(instructions))
         if row.status == "failed" and self._runs.result(row.run_id).code == ImagesUnsupported.code:
             self.abort_turn(row.run_id, "a new message came before the reply")
-        posted = self._post(row.run_id, Say(message, by, images=attached, instructions=instructions))
+        posted = self._post(row.run_id, Say(message, by, None, attached, instructions, sender))
         is_claimed = self._services.journal.is_claimed(row.run_id)
         if not is_claimed and self._runs.find(row.run_id).status in ENDED:  # it has ended since
             take_messages(self._services.journal, self._services.clock, row.run_id)

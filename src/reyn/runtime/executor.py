@@ -223,6 +223,7 @@ class RunExecutor:
                 summaries=services.summaries(skill, settings),
                 history=history,
                 images=call.images[0],
+                sender=call.sender,
             )
             return await self.start(run, observers)
 

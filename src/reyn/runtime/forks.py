@@ -14,7 +14,7 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
-from reyn.kernel.world.unsafe_ops import describe, unsafe_ops
+from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
 from reyn.runs.fork import OpenVisit, append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.executor import check_in_file
 from reyn.skills import check_pinned
@@ -88,7 +88,7 @@ def _fork_point(executor: RunExecutor, row: RunRow, at: int | None, *, between_v
     if repeated and at is None and not between_visits and row.status not in ("finished", "aborted"):
         point = find_fork_point(run, journal.read(run), None, between_visits=False, accepts=OpenVisit(row.seq))
         repeated = list(unsafe_ops(journal, run, vocabulary, point.event.seq))
-    return point, describe(repeated)
+    return point, describe_unsafe(repeated)
 
 
 def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) -> str:

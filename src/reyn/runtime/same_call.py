@@ -31,6 +31,7 @@ class RunCall(NamedTuple):
     input: Any
     history: NormalizedMessageList
     images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]] = ((), ())
+    sender: str = ""
 
 
 def check_same_call(call: RunCall, started: kinds.RunStarted, services: Services) -> None:

@@ -168,13 +168,8 @@ def run_monty(
     from pydantic_monty import MontyError
 
     output = StepOutput(limits.output_bytes)
-    inputs = {
-        "source": source,
-        "function": function,
-        "artifact": artifact,
-        "most": limits.output_bytes,
-        "longest_error": _MAX_ERROR,
-    }
+    inputs: dict[str, Any] = {"source": source, "function": function, "artifact": artifact}
+    inputs |= {"most": limits.output_bytes, "longest_error": _MAX_ERROR}
     try:
         with WORKERS.checkout(limits, clock, stop) as session:
             session.feed_run(_STEP)

@@ -168,7 +168,8 @@ class MessageQueued(Body, frozen=True):
     `text` is the message, `images` come with it, `message` is its id in the inbox, and `by` the user who sent it, if
     known. If the message reports the end of a background run, `run` is that run, `status` its status, and `usage` and
     `answers` count its tokens and model answers. If another agent sent it, `ask` says which one, and for which of its
-    calls. `instructions` are those that the model has from this message on, if a program sent some.
+    calls. `instructions` are those that the model has from this message on, if a program sent some. `sender` is the
+    call that sent it, if the code of an op did.
     """
 
     text: ContentName
@@ -181,6 +182,7 @@ class MessageQueued(Body, frozen=True):
     ask: AskRef | None = None
     images: tuple[ImageRef, ...] = ()
     instructions: ContentName | None = None
+    sender: str = ""
 
 
 @event("message_taken", v=1, origin="derived")

@@ -38,7 +38,8 @@ class RunStarted(Body, frozen=True):
     came before in a conversation. `hooks` names the functions of the program that are called before each model call.
     `ask` is set in a conversation that another agent opened: its first message is the run's input. `rollback` is set if
     the result of an earlier sub-run of the same node was rejected: the entry is visited as after a rollback. `images`
-    come with the input; a model that reads no images cannot answer.
+    come with the input; a model that reads no images cannot answer. `sender` is the call that sent the first message of
+    a conversation, if the code of an op did.
     """
 
     run_id: str
@@ -65,6 +66,7 @@ class RunStarted(Body, frozen=True):
     ask: AskRef | None = None
     images: tuple[ImageRef, ...] = ()
     rollback: RollbackRef | None = None
+    sender: str = ""
 
 
 @event("run_forked", v=1, origin="outside", enters="running")

@@ -49,7 +49,8 @@ class StepCompleted(Body, frozen=True):
     """A step ended.
 
     `result` is the value that the step stored at the path `into` of the artifact. After a failure, `status` is the
-    effect of `on_error` (`failed`, `skipped` or `empty`) and `reason` the error.
+    effect of `on_error` (`failed`, `skipped` or `empty`) and `reason` the error. `result_of` is the call of an earlier
+    attempt whose result the step took over, so that nothing was done twice.
     """
 
     call: str
@@ -58,6 +59,7 @@ class StepCompleted(Body, frozen=True):
     into: str | None = None
     result: DerivedContent | None = None
     reason: DerivedText = ""
+    result_of: str = ""
 
 
 @event("content_truncated", v=1, origin="derived")
@@ -307,7 +309,8 @@ class HandoffRecorded(Body, frozen=True):
 class PhaseCompleted(Body, frozen=True):
     """A visit ended with a decision. `next_phase` is null at a finish or abort.
 
-    `done` has the arguments of the unsafe ops that succeeded, if the skill can roll back to this visit.
+    `done` has the arguments of the unsafe ops that succeeded, if the skill can roll back to this visit; `steps` is what
+    its steps would not do again.
     """
 
     phase: str
@@ -315,6 +318,7 @@ class PhaseCompleted(Body, frozen=True):
     type: Literal["transition", "finish", "abort"]
     next_phase: str | None = None
     done: tuple[ContentName, ...] = ()
+    steps: ContentName | None = None
 
 
 @event("phase_failed", v=1, origin="derived")
@@ -322,7 +326,8 @@ class PhaseFailed(Body, frozen=True):
     """A visit ended without a decision, after its file changes were restored.
 
     `attempts` is the number of model calls, `code` the code of the error. `done` has the arguments of the unsafe ops
-    that succeeded.
+    that succeeded. `steps` lists the unsafe ops and sub-runs that steps completed; the next attempt takes over their
+    results.
     """
 
     phase: str
@@ -331,6 +336,7 @@ class PhaseFailed(Body, frozen=True):
     reason: DerivedText
     code: str = "RYN202"
     done: tuple[ContentName, ...] = ()
+    steps: ContentName | None = None
 
 
 @event("phase_rolled_back", v=1, origin="derived")
@@ -364,7 +370,11 @@ class PostprocessorCompleted(Body, frozen=True):
 
 @event("postprocessor_failed", v=1, origin="derived")
 class PostprocessorFailed(Body, frozen=True):
-    """The postprocessor failed: a step failed, or the result does not match its `output_schema`."""
+    """The postprocessor failed: a step failed, or the result does not match its `output_schema`.
+
+    `steps` is as in `phase_failed`.
+    """
 
     code: str
     reason: DerivedText
+    steps: ContentName | None = None

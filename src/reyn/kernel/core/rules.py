@@ -11,7 +11,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
 from reyn.journal import kinds
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of
-from reyn.kernel.core.snapshot import CompletedVisit, Ending, Output, PersonInput, Recovery, RunState
+from reyn.kernel.core.snapshot import POSTPROCESSOR, CompletedVisit, Ending, Output, PersonInput, Recovery, RunState
 
 _SETTLED = Recovery()
 
@@ -226,13 +226,12 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     visit = state.visit
     assert visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs, body.done)
+    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs, body.done, body.steps)
+    history = state.history.without_steps(body.phase) if state.history.steps else state.history
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),
-        history=state.history.with_decision(
-            completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered
-        ),
+        history=history.with_decision(completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered),
     )
 
 
@@ -253,7 +252,7 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
     ending = Ending("failure", body.reason, body.code)
-    visit, history = replace(state.visit, is_open=False), state.history.with_done(body.phase, body.done)
+    visit, history = replace(state.visit, is_open=False), state.history.with_done(body.phase, body.done, body.steps)
     return replace(state, visit=visit, history=history, ending=ending, aborted=None, recovery=_SETTLED)
 
 
@@ -289,7 +288,8 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
     if state.output.artifact is None:
         raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     ending = Ending("post_failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+    history = state.history.with_done(POSTPROCESSOR, (), body.steps)
+    return replace(state, visit=replace(state.visit, is_open=False), history=history, ending=ending)
 
 
 def on_transcript_change(state: RunState, body: Any) -> RunState:

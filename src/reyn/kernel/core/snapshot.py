@@ -20,6 +20,8 @@ from reyn.kernel.core.conversations import SEED, AgentThread, ReceivedMessage, T
 
 K = TypeVar("K")
 V = TypeVar("V")
+POSTPROCESSOR = ""
+"""Stands for the postprocessor among the names of phases."""
 MAX_DONE = 20
 """The ops of discarded visits that a phase is shown, at most."""
 TRAIL_LENGTH = PATH_LENGTH
@@ -109,6 +111,8 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     """The handoffs when the visit started."""
     done: tuple[str, ...] = ()
     """The arguments of its unsafe ops that succeeded."""
+    steps: str | None = None
+    """What its steps would not do again, as content."""
 
 
 class DecisionMade(msgspec.Struct, frozen=True, gc=False):
@@ -135,6 +139,8 @@ class History(msgspec.Struct, frozen=True, gc=False):
     handoffs: Handoffs = NO_HANDOFFS
     done: dict[str, tuple[str, ...]] = {}
     """The arguments of the last unsafe ops that succeeded in visits that failed or were rolled back, by phase."""
+    steps: dict[str, str] = {}
+    """What the steps of such visits completed, as content, by phase; that of the postprocessor by an empty name."""
 
     def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
         """Return the next phase of the decision that a phase made most often for an input, and how often."""
@@ -195,13 +201,21 @@ class History(msgspec.Struct, frozen=True, gc=False):
             return self
         before = self.trail[-1]
         back = replace(self, trail=self.trail[:-1], latest=before.latest, handoffs=before.handoffs)
-        return back.with_done(before.phase, before.done)
+        return back.with_done(before.phase, before.done, before.steps)
 
-    def with_done(self, phase: str, done: tuple[str, ...]) -> History:
+    def with_done(self, phase: str, done: tuple[str, ...], steps: str | None) -> History:
         """Add what a visit of a phase did that does not count as a visit any more."""
-        if not done:
+        if not done and steps is None:
             return self
-        return replace(self, done={**self.done, phase: (*self.done.get(phase, ()), *done)[-MAX_DONE:]})
+        return replace(
+            self,
+            done={**self.done, phase: (*self.done.get(phase, ()), *done)[-MAX_DONE:]} if done else self.done,
+            steps=self.steps if steps is None else {**self.steps, phase: steps},
+        )
+
+    def without_steps(self, phase: str) -> History:
+        """Forget what the steps of a phase have done: its next visit does it again."""
+        return replace(self, steps={name: steps for name, steps in self.steps.items() if name != phase})
 
 
 def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reyn.contract import Rejected
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.completed_steps import CompletedSteps
     from reyn.kernel.visit.waits import Planned
     from reyn.kernel.visit.work import Work
     from reyn.vocabulary import OpForm, Vocabulary
@@ -68,6 +69,8 @@ class OpLog:
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
         self._changes: list[tuple[str, kinds.Change]] = []
+        self.steps: CompletedSteps | None = None
+        """What the steps of the visit have done, if there are steps."""
         self.verdicts: dict[str, str] = {}
         """The verdicts of gates, the latest of each."""
 
@@ -119,13 +122,18 @@ class OpLog:
             harmless[name] = is_safe and harmless.get(name, True)
         return frozenset(name for name, is_safe in harmless.items() if is_safe)
 
-    def unsafe_done(self) -> tuple[tuple[str, ...], tuple[Blob, ...]]:
-        """Return the arguments of the unsafe ops that succeeded: their hashes, and the contents."""
+    def completed(self) -> tuple[tuple[str, ...], str | None, tuple[Blob, ...]]:
+        """Return what another attempt must not repeat, as hashes and contents.
+
+        These are the arguments of the unsafe ops of the model that succeeded, and what the steps have done.
+        """
         form_of = self._vocabulary.form_of
         done = [args for args, _, is_ok in self.performed if is_ok]
         unsafe = [args for args in done if (form := form_of(args)) is not None and form.effect_of(args) == "unsafe"]
         blobs = tuple(Blob.of(canonical(args)) for args in unsafe)
-        return tuple(blob.hash for blob in blobs), blobs
+        steps = self.steps.content() if self.steps is not None else None
+        names = tuple(blob.hash for blob in blobs)
+        return (names, None, blobs) if steps is None else (names, steps.hash, (*blobs, steps))
 
     def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
         """Return the results after the first ones by the positions of their ops in the answer of a call.

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
 
-
 MAX_TRUNCATED_READS = 10
 """Turns in which a visit may read more of truncated content; they cost no act turns."""
 
@@ -369,8 +368,8 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
         reason, extra = verdict.reason, verdict.handoff
         hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
     rolls_back = phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
-    done, blobs = log.unsafe_done() if rolls_back and log.performed else ((), ())
-    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done), *blobs)
+    done, steps, blobs = log.completed() if rolls_back and (log.performed or log.steps) else ((), None, ())
+    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done, steps), *blobs)
     return None
 
 
@@ -385,8 +384,8 @@ def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -
 async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
     """Restore the files that the visit changed, then record its failure."""
     await _restore_files(f"{entry.step}.restore", log, tape)
-    done, blobs = log.unsafe_done()
-    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done), *blobs)
+    done, steps, blobs = log.completed()
+    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done, steps), *blobs)
 
 
 async def _restore_files(call: str, log: OpLog, tape: Tape) -> None:
@@ -402,8 +401,7 @@ async def _restore_files(call: str, log: OpLog, tape: Tape) -> None:
 async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a node that is a skill: run it with the input; its result is the artifact of the visit."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    name = skill_of(entry.phase)
-    shares = entry.phase.endswith("[shared]")
+    name, shares = skill_of(entry.phase), entry.phase.endswith("[shared]")
     await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
     call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
@@ -418,12 +416,11 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     target = next(iter(successors(phase.skill, entry.phase)), None)
     accepted = phase.skill.inputs_of(target) if target else (phase.skill.final_output,)
     error = phase.artifact_error({member.name: member.schema for member in accepted}, artifact)
+    if not error and back is not None and sub_run.artifact.hash == back.rejected.hash and entry.reply:
+        # No model decides about a node, so that the phase before it has to change its input.
+        error = f"it returned the same artifact again after a rollback: {back.reason}"
     if error:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
-    if back is not None and sub_run.artifact.hash == back.rejected.hash and entry.reply:
-        # No model decides about a node, so that the phase before it has to change its input.
-        reason = f"node `{entry.phase}` returned the same artifact again after a rollback: {back.reason}"
-        return await _fail_visit(entry, log, 0, SubRunFailed.code, reason, tape)
     _store(artifact, tape)
     hand_over(phase, entry, artifact, log, tape)
     kind: Any = "transition" if target else "finish"
@@ -446,7 +443,8 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
         error = fault.describe("postprocessor")
     if error:
         await _restore_files(f"{prefix}.restore", log, tape)
-        tape.emit(kinds.PostprocessorFailed(StepFailed.code, f"postprocessor: {error}"))
+        _, steps, blobs = log.completed()
+        tape.emit(kinds.PostprocessorFailed(StepFailed.code, f"postprocessor: {error}", steps), *blobs)
         return
     content = Blob.of(canonical(result))
     tape.emit(kinds.PostprocessorCompleted(kinds.ArtifactRef(post.output.name, content.hash)), content)

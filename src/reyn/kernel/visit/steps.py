@@ -16,7 +16,9 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import ExecuteChild, PlanChild, StartChildren, await_child
 from reyn.kernel.core.limits import within_limits
+from reyn.kernel.core.snapshot import POSTPROCESSOR
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
+from reyn.kernel.visit.completed_steps import CompletedSteps
 from reyn.kernel.visit.op_dispatch import run_op
 from reyn.kernel.visit.waits import ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import RunContext
-    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.op_dispatch import OpLog, OpOutcome
     from reyn.skills.values import AnyStep
 
 _MAX_FINDINGS = 20
@@ -53,21 +55,47 @@ class StepFault(Exception):
 class _StepContext:
     """The context of one list of steps."""
 
-    def __init__(self, run: RunContext, log: OpLog, tape: Tape) -> None:
+    def __init__(self, run: RunContext, log: OpLog, tape: Tape, phase: str) -> None:
         self.run = run
         self.log = log
         self.tape = tape
+        earlier = tape.state.history.steps.get(phase)
+        self.completed = log.steps = CompletedSteps() if earlier is None else CompletedSteps(tape.content(earlier))
+
+    def taken_over(self, args: dict[str, Any], call: str) -> tuple[Any] | None:
+        """Return the value of what an earlier attempt has done with the same arguments; `None` if there is none."""
+        result = self.completed.take(args, call)
+        return None if result is None else (msgspec.json.decode(self.tape.content(result)),)
+
+    def is_unsafe(self, args: dict[str, Any], outcome: OpOutcome) -> bool:
+        """Return whether an op that succeeded must not be performed twice. One whose files are restored must be."""
+        form = self.run.vocabulary.form_of(args)
+        is_done = outcome.status == "ok" and not outcome.changes
+        return is_done and form is not None and form.effect_of(args) == "unsafe"
+
+    def end_step(self, call: str, kind: str, into: str | None = None, result: Blob | None = None) -> str | None:
+        """Record that a step succeeded; return the hash of the result, as it is recorded."""
+        source = self.completed.sources.pop(call, "")
+        name, blobs = (None, ()) if result is None else (result.hash, (result,))
+        event = kinds.StepCompleted(call, kind, "ok", into, name, result_of=source)
+        return self.tape.emit(event, *blobs).result
 
 
 async def run_steps(
-    steps: Sequence[AnyStep], artifact: dict[str, Any], prefix: str, run: RunContext, log: OpLog, tape: Tape
+    steps: Sequence[AnyStep],
+    artifact: dict[str, Any],
+    prefix: str,
+    run: RunContext,
+    log: OpLog,
+    tape: Tape,
+    phase: str = POSTPROCESSOR,
 ) -> dict[str, Any]:
-    """Return the artifact after the steps.
+    """Return the artifact after the steps. What an attempt before it did is not done again.
 
     Raises:
         StepFault: A step failed, and its `on_error` is `fail`.
     """
-    context = _StepContext(run, log, tape)
+    context = _StepContext(run, log, tape, phase)
     for number, step in enumerate(steps, start=1):
         await within_limits(tape, run.settings)
         artifact = await _run(step, artifact, f"{prefix}.{number}", context)
@@ -83,14 +111,14 @@ async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: _Ste
     except StepFault as fault:
         return _failed(step, artifact, StepFault(fault.message, call, kind), context.tape)
     if step.into is None:
-        context.tape.emit(kinds.StepCompleted(call, kind, "ok"))
+        context.end_step(call, kind)
         return bound
     result = Blob.of(canonical(value))
-    completed = context.tape.emit(kinds.StepCompleted(call, kind, "ok", step.into, result.hash), result)
-    if completed.result in (None, result.hash):
+    name = context.end_step(call, kind, step.into, result)
+    if name in (None, result.hash):
         return bound
     # Findings are derived texts: those of an earlier wording are bound as they were recorded.
-    recorded = msgspec.json.decode(context.tape.content(str(completed.result)))
+    recorded = msgspec.json.decode(context.tape.content(str(name)))
     return bind(artifact, step.into.split("."), recorded)  # type: ignore[no-any-return]  # an object stays one
 
 
@@ -144,6 +172,9 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
     if step.mode == "unsafe" and skill.required_credentials:
         allowed = credentials_of(skill, context.tape.state.started.credentials)
         args["credentials"] = [name for name in allowed if name != ALL_CREDENTIALS][:100]
+    repeated = args | {"clock": 0}  # a later attempt has another time
+    if (taken := context.taken_over(repeated, call)) is not None:
+        return taken[0]["value"]
     outcome = await run_op(args, call, context.run, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok":
@@ -154,6 +185,8 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
         raise StepFault(
             f"the result of `{step.function}` does not match `output_schema`: {error.path('result')}: {error.message}"
         )
+    if context.is_unsafe(args, outcome):
+        context.completed.add(repeated, call, outcome.result)
     return value
 
 
@@ -163,7 +196,11 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
     error = OpRules(known).first_error([args], "")
     if error is not None:
         raise StepFault(f"invalid op: {error[0].removeprefix('$.control_ir[0]')} {error[1]}".replace(":  ", ": "))
+    if (taken := context.taken_over(args, call)) is not None:
+        return taken[0]
     outcome = await run_op(args, call, context.run, context.tape)
+    if context.is_unsafe(args, outcome):
+        context.completed.add(args, call, outcome.result)
     context.log.add_changes(outcome.changes, context.tape)
     if outcome.kind in context.run.vocabulary.gates:
         context.log.add_verdict(args, outcome, context.tape)
@@ -175,16 +212,22 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
 
 async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
     """Run a skill as a sub-run."""
-    plan = await _planned_skill(step, artifact, call, context)
-    sub_run = await await_child(plan)
-    return _skill_result(step, sub_run, context)
+    args = _skill_args(step, artifact)
+    if (taken := context.taken_over(args, call)) is not None:
+        return taken[0]
+    sub_run = await await_child(await _planned_skill(args, call, context))
+    return _skill_result(args, sub_run, context)
 
 
-async def _planned_skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> PlanChild:
+def _skill_args(step: RunSkill, artifact: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the op that does the same."""
+    return {"kind": "run_skill", "skill": step.skill, "input": _skill_input(step, artifact)}
+
+
+async def _planned_skill(args: dict[str, Any], call: str, context: _StepContext) -> PlanChild:
     """Return the plan of a sub-run that the gate permits."""
-    value = _skill_input(step, artifact)
-    await _permit({"kind": "run_skill", "skill": step.skill, "input": value}, call, context)
-    return PlanChild(call, "skill", step.skill, value, context.run.sub_skill(step.skill))
+    await _permit(args, call, context)
+    return PlanChild(call, "skill", args["skill"], args["input"], context.run.sub_skill(args["skill"]))
 
 
 async def _permit(args: dict[str, Any], call: str, context: _StepContext) -> None:
@@ -211,10 +254,12 @@ def _skill_input(step: RunSkill, artifact: dict[str, Any]) -> Any:
     return _resolve(value, artifact)
 
 
-def _skill_result(step: RunSkill, sub_run: kinds.ChildEnded, context: _StepContext) -> Any:
+def _skill_result(args: dict[str, Any], sub_run: kinds.ChildEnded, context: _StepContext) -> Any:
     context.log.add_changes(sub_run.changes, context.tape)
     if sub_run.artifact is None:
-        raise StepFault(f"skill `{step.skill}`: {sub_run.error}")
+        raise StepFault(f"skill `{args['skill']}`: {sub_run.error}")
+    if sub_run.has_effects and not sub_run.changes:
+        context.completed.add(args, sub_run.call, sub_run.artifact.hash)
     return msgspec.json.decode(context.tape.content(sub_run.artifact.hash))
 
 
@@ -249,7 +294,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
             else:
                 context.tape.emit(kinds.StepStarted(name, kind))
                 results.append(await _value(step.apply, inner, name, context))
-            context.tape.emit(kinds.StepCompleted(name, kind, "ok"))
+            context.end_step(name, kind)
         except StepFault as fault:
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
             if on_error in _FATAL:
@@ -275,6 +320,8 @@ class _Window:
         self._step, self._apply = step, step.apply
         self._artifact, self._items, self._call, self._context = artifact, items, call, context
         self._planned: dict[int, kinds.ChildStarted | kinds.ChildEnded] = {}
+        self._args: dict[int, dict[str, Any]] = {}
+        self._taken_over: dict[int, Any] = {}
         self._faults: dict[int, StepFault] = {}
         self._next = 0
 
@@ -288,10 +335,12 @@ class _Window:
                 await StartChildren(f"{self._call}.start", self._ahead, concurrency)
         if index in self._faults:
             raise self._faults.pop(index)
+        if index in self._taken_over:
+            return self._taken_over.pop(index)
         planned = self._planned.pop(index)
         if isinstance(planned, kinds.ChildStarted):
             planned = await ExecuteChild(planned.call, planned, self._ahead, concurrency)
-        return _skill_result(self._apply, planned, self._context)
+        return _skill_result(self._args.pop(index), planned, self._context)
 
     @property
     def _ahead(self) -> tuple[kinds.ChildStarted, ...]:
@@ -303,7 +352,11 @@ class _Window:
         context.tape.emit(kinds.StepStarted(name, step_kind(self._apply)))
         inner = self._artifact | {"_iter": {"item": self._items[index], "index": index}}
         try:
-            self._planned[index] = await (await _planned_skill(self._apply, inner, name, context))
+            args = self._args[index] = _skill_args(self._apply, inner)
+            if (taken := context.taken_over(args, name)) is not None:
+                self._taken_over[index] = taken[0]
+            else:
+                self._planned[index] = await (await _planned_skill(args, name, context))
         except StepFault as fault:
             self._faults[index] = fault
 

@@ -76,7 +76,8 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
         content, images, instructions = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
-        enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
+        steps, prefix = phase.definition.preprocessor, f"{entry.step}.pre"
+        enriched = await run_steps(steps, artifact, prefix, phase, log, tape, entry.phase)
         content = Blob.of(canonical(enriched))
     done = tuple(tape.content(name)[:_MAX_DONE].decode(errors="ignore") for name in entry.done)
     rollback = Rollback(None, "", done) if done else None

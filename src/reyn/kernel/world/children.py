@@ -36,7 +36,7 @@ from reyn.kernel.world.loading import (
     pin_settings,
 )
 from reyn.kernel.world.run_scope import call_name
-from reyn.kernel.world.unsafe_ops import describe, unsafe_ops
+from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
 from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
@@ -148,6 +148,7 @@ class Children:
             active=end.active,
             changes=changes,
             phases=_phase_artifacts(events),
+            has_effects=any(map(_has_effects, events)),
         )
         if artifact is None:
             return body, ()
@@ -158,7 +159,7 @@ class Children:
     def _failure(self, intent: kinds.ChildStarted, state: RunState) -> str:
         """Return why a sub-run has no result, and which unsafe ops a repetition would execute again."""
         error = f"the sub-run `{intent.run}` is {state.status}{f': {state.reason}' if state.reason else ''}"
-        done = describe(unsafe_ops(self.journal, intent.run, self.services.ops.vocabulary))
+        done = describe_unsafe(unsafe_ops(self.journal, intent.run, self.services.ops.vocabulary))
         return f"{error}. {done}" if done else error
 
     async def run_background(self, run: str, tape: Tape) -> RunState:
@@ -346,6 +347,16 @@ def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | 
         case "waiting":
             return replace(body, status="waiting", wait=state.wait)
     return None
+
+
+def _has_effects(event: Event) -> bool:
+    """Return whether a run started an unsafe op, or a run below it did."""
+    if not event.kind.endswith(("_started", kinds.ChildEnded.kind)):
+        return False
+    body = decode(event)
+    return (isinstance(body, kinds.OpStarted) and body.is_untracked) or (
+        isinstance(body, kinds.ChildEnded) and body.has_effects
+    )
 
 
 def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:

@@ -22,7 +22,6 @@ from reyn.context.mutation import (
     ExperienceForget,
     ExperienceRemember,
     UserMessage,
-    check_transcript,
 )
 from reyn.context.records import mutation_of, record_mutation
 from reyn.context.render import rendered_message, sent_text
@@ -161,7 +160,7 @@ class HookPatch:
         """
         match mutation:
             case ContextReplace(messages):
-                if check_transcript(messages) == turn.messages and len(self.records) == self._before[0]:
+                if messages == turn.messages and len(self.records) == self._before[0]:
                     return  # the messages stay as they are
                 mutation = self._replacement(messages, turn)
             case ContextSummary(keep=keep) if not self.drops_correction:

@@ -298,13 +298,14 @@ def to_event(
             if reason:
                 return refused(message, request, reason)
             return kinds.MemoryChanged(state.phase, action, text, message), ()
-        case Say(text, by, ask, images, instructions):
+        case Say(text, by, ask, images, instructions, sender):
             if reason := f"the run is {state.status}" if state.status in ENDED else images_error(images):
                 return refused(message, request, reason)
             content, (refs, pictures) = Blob.of(text.encode()), stored_images(images)
             told = Blob.of(instructions.encode()) if instructions is not None else None
             named = told.hash if told is not None else None
-            queued = kinds.MessageQueued(content.hash, message, by, ask=ask, images=refs, instructions=named)
+            more: Any = {"ask": ask, "images": refs, "instructions": named, "sender": sender}
+            queued = kinds.MessageQueued(content.hash, message, by, **more)
             return queued, (content, *pictures, *([told] if told is not None else []))
         case Rename(title, by):
             return kinds.ConversationRenamed(title, message, by), ()

@@ -59,6 +59,11 @@ class RunScope:
         """The id of the op's call in its run."""
         return self._call
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the op is performed again, because the process that performed it before died or was interrupted."""
+        return self._call in self.tape.state.recovery.unknown_outcomes
+
     def next_key(self, name: str) -> str:
         """Return the id of the next call of a function, unique in the run; `call_name` names what is called."""
         self.check_open()

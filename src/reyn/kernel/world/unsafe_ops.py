@@ -59,7 +59,7 @@ def _unsafe(content: bytes, vocabulary: Vocabulary) -> str:
     return f"`{args['kind']}` {rest if len(rest) <= _MAX_CHARS else f'{rest[:_MAX_CHARS]}…'}"
 
 
-def describe(ops: Iterable[UnsafeOp]) -> str:
+def describe_unsafe(ops: Iterable[UnsafeOp]) -> str:
     """Return what unsafe ops have done, as sentences; empty if there are none."""
     found = list(ops)
     sentences = []

@@ -1,0 +1,96 @@
+"""Messages that the code of a tool sends to a conversation with a key, if the tool is performed again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import OSRuntime, llm_chat, llm_function, tool
+from reyn.journal import MemoryJournal
+from reyn.models import ModelAnswer, ToolCall
+from tests.kernel.test_turn_abort import forever, reached
+
+NAMES = ("Ada", "Bob", "Ada")
+"""What the tool says, one after the other; a text that is said twice is two messages."""
+
+
+class Till:
+    """A function `sell` whose tool `ring` says three texts to the conversation `till`; that books each one."""
+
+    name, answer_form, takes_time = "till", "tools", True
+
+    def __init__(self, root: Path, journal: MemoryJournal, interrupted_at: int = 0) -> None:
+        self.booked: list[str] = []
+        self.calls = 0
+        self.interrupted_at = interrupted_at
+        self.reached = asyncio.Event()
+        self.rt = OSRuntime.open(root, model=self, journal=journal)
+
+        @tool(effect="unsafe", permission=None)
+        def book(name: str) -> str:
+            """Book a name."""
+            self.booked.append(name)
+            return f"booked {name}"
+
+        @llm_chat(runtime=self.rt, toolkit=[book])
+        async def till(message: str) -> None:
+            """Book what is said."""
+
+        @tool(effect="idempotent", permission=None)
+        async def ring() -> str:
+            """Ring."""
+            said = [(await till.options(key="shop")(name)).text for name in NAMES]
+            await self.step()
+            return ", ".join(said)
+
+        @llm_function(runtime=self.rt, toolkit=[ring])
+        async def sell(what: str) -> str:
+            """Ring."""
+
+        self.till = till.options(key="shop")
+        self.sell = sell.options(run_id="sale")
+
+    async def step(self) -> None:
+        self.calls += 1
+        if self.calls == self.interrupted_at:
+            self.reached.set()
+            await forever()
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        last = request.messages[-1]
+        if request.phase == "sell":
+            call = (ToolCall("s", "ring", "{}"),) if last.role != "tool" else ()
+            return ModelAnswer("" if call else last.text, tool_calls=call)
+        await self.step()
+        if last.role == "tool":
+            return ModelAnswer(f"ok {json.loads(last.text)['result']}")
+        return ModelAnswer("", tool_calls=(ToolCall("t", "book", json.dumps({"name": last.text})),))
+
+
+@pytest.mark.parametrize("interrupted_at", range(1, 2 * len(NAMES) + 2))
+def test_a_tool_that_is_repeated_finds_the_turns_that_it_started(tmp_path: Path, interrupted_at: int):
+    async def scenario() -> None:
+        journal = MemoryJournal()
+        killed = Till(tmp_path, journal, interrupted_at)
+        first = asyncio.create_task(killed.sell("tea"))
+        await reached(killed.reached, first)
+        after = deepcopy(journal)  # what a process finds after the kill of this one
+        after._claims.clear()
+        done = [*killed.booked]
+        first.cancel()
+        await asyncio.wait([first])
+        await killed.rt.aclose()
+        till = Till(tmp_path, after)
+        async with till.rt as rt:
+            assert "ok booked Ada, ok booked Bob, ok booked Ada" in await till.sell("tea")
+            assert [*done, *till.booked] == [*NAMES]
+            said = [message.text for message in rt.runs.transcript(till.till.conversation) if message.role == "user"]
+            assert said == [*NAMES]
+            assert (await till.till("Eve")).text == "ok booked Eve"  # outside the tool, it is a new message
+
+    asyncio.run(scenario())

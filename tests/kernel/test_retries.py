@@ -1,0 +1,197 @@
+"""A visit that repeats a failed one does nothing twice: steps take over what was done, and the prompt names it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import SyncRuntime, llm_function, tool
+from reyn.errors import CallStopped
+from reyn.journal import MemoryJournal
+from reyn.models.protocol import ModelAnswer, ToolCall
+from tests.kernel.support import Project
+from tests.support import act, finish, go, write_skill
+
+OPEN = {"type": "object", "additionalProperties": True}
+FAILS = "- validate: {target: data.text, schema: {const: never}}"
+PAY = "run_op: {op: {kind: pay, to: ada}, into: data.paid}"
+EACH = "run_op: {op: {kind: pay}, args_from: {to: _iter.item}}"
+SUB = "run_skill: {skill: payer, input: {text: _iter.item}}"
+STEPS = {
+    "an op": (f"- {PAY}", ["ada"]),
+    "two equal ops": (f"- {PAY}\n  - {PAY}", ["ada", "ada"]),
+    "an iteration": (f"- iterate: {{over: data.people, apply: {{{EACH}}}, into: data.paid}}", ["bo", "cy", "bo"]),
+    "a sub-run": ("- run_skill: {skill: payer, input: {text: dee}, into: data.paid}", ["dee"]),
+    "sub-runs": (f"- iterate: {{over: data.people, apply: {{{SUB}}}, into: data.paid}}", ["bo", "cy", "bo"]),
+    "parallel sub-runs": (
+        f"- iterate: {{over: data.people, apply: {{{SUB}}}, into: data.paid, concurrency: 3}}",
+        ["bo", "cy", "bo"],
+    ),
+}
+"""Steps, and the payments that they make."""
+
+
+def paying(paid: list[str]) -> Any:
+    @tool(name="pay", effect="unsafe", permission=None)
+    def pay(to: str) -> str:
+        """Pay someone."""
+        paid.append(to)
+        if paid.count(to) > 1 and to == "fails once":
+            raise ValueError(to)
+        return f"paid {to}"
+
+    return pay
+
+
+class Payer:
+    """A model of a sub-run that pays whom its input names, and finishes at once elsewhere."""
+
+    name, takes_time = "payer", False
+
+    def __init__(self, answers: list[Any] | None = None) -> None:
+        self.answers = answers or []
+        self.prompts: list[str] = []
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        import json
+
+        text = request.messages[-1].text
+        if request.phase == "p":
+            to = request.input["data"]["text"]
+            return ModelAnswer(json.dumps(finish() if "# Results" in text else act({"kind": "pay", "to": to})))
+        self.prompts.append(text)
+        answer = self.answers.pop(0) if self.answers else finish()
+        return ModelAnswer(answer if isinstance(answer, str) else json.dumps(answer))
+
+
+def write(root: Path, steps: str, *, where: str = "preprocessor", skill_keys: str = "") -> None:
+    write_skill(root, "payer", {"p": ["end"]}, ops={"p": "pay"})
+    post = f"postprocessor:\n  output_schema: note\n  steps:\n  {steps}\n" if where == "postprocessor" else ""
+    write_skill(
+        root,
+        "main",
+        {"a": ["end"]},
+        artifacts={"note": OPEN},
+        skill_keys=post + skill_keys,
+        phase_keys={"a": f"preprocessor:\n  {steps}\n"} if where == "preprocessor" else {},
+    )
+
+
+IN = {"text": "in", "people": ["bo", "cy", "bo"]}
+
+
+@pytest.mark.parametrize("case", STEPS)
+@pytest.mark.parametrize("where", ["preprocessor", "postprocessor"])
+def test_a_retry_takes_over_what_the_steps_have_done(tmp_path: Path, case: str, where: str):
+    steps, payments = STEPS[case]
+    write(tmp_path, f"{steps}\n  {FAILS}", where=where)
+    paid: list[str] = []
+    project, model = Project(tmp_path), Payer([finish() | {"artifact": {"type": "note", "data": IN}}])
+    with project.open([], model=model, ops=[paying(paid)]) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        for _ in range(2):
+            assert rt.resume("k", retry=True).status == "failed"
+    assert Counter(paid) == Counter(payments)
+    taken = [event for event in project.events("step_completed") if event.get("result_of")]
+    assert len(taken) == 2 * len(payments)
+    assert project.is_sound()
+
+
+def test_a_retry_after_rejected_answers_does_not_repeat_the_steps_before(tmp_path: Path):
+    write(tmp_path, f"- {PAY}")
+    paid: list[str] = []
+    project = Project(tmp_path)
+    with project.open([], model=Payer(["no"] * 3), ops=[paying(paid)], max_phase_retries=2) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        result = rt.resume("k", retry=True)
+    assert result.ok
+    assert paid == ["ada"]
+    assert project.is_sound()
+
+
+def test_steps_of_a_visit_that_is_no_retry_are_performed(tmp_path: Path):
+    """A loop pays in each visit, also after a visit that failed and was repeated."""
+    keys = {"a": f"preprocessor:\n  - {PAY}\n"}
+    write_skill(tmp_path, "main", {"a": ["a", "end"]}, artifacts={"note": OPEN}, phase_keys=keys)
+    paid: list[str] = []
+    project, answers = Project(tmp_path), ["no", go("a", "1"), go("a", "2"), finish()]
+    with project.open([], model=Payer(answers), ops=[paying(paid)], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        assert rt.resume("k", retry=True).ok
+    assert paid == ["ada"] * 3
+    assert project.is_sound()
+
+
+def test_a_rollback_takes_over_the_steps_of_both_phases(tmp_path: Path):
+    keys = {name: f"preprocessor:\n  - {PAY.replace('ada', name)}\n" for name in ("a", "b")}
+    graph = {"a": ["b"], "b": ["end"]}
+    rollback = "on_phase_failure: rollback\n"
+    write_skill(tmp_path, "main", graph, artifacts={"note": OPEN}, phase_keys=keys, skill_keys=rollback)
+    paid: list[str] = []
+    project, answers = Project(tmp_path), [go("b", "1"), "no", go("b", "2"), finish()]
+    with project.open([], model=Payer(answers), ops=[paying(paid)], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").ok
+    assert paid == ["a", "b"]
+    assert project.is_sound()
+
+
+def test_other_arguments_are_another_action(tmp_path: Path):
+    steps = "- run_op: {op: {kind: pay}, args_from: {to: data.text}, into: data.paid}"
+    write_skill(
+        tmp_path,
+        "main",
+        {"a": ["b"], "b": ["end"]},
+        artifacts={"note": OPEN},
+        phase_keys={"b": f"preprocessor:\n  {steps}\n"},
+        skill_keys="on_phase_failure: rollback\n",
+    )
+    paid: list[str] = []
+    project, answers = Project(tmp_path), [go("b", "ada"), "no", go("b", "bo"), finish()]
+    with project.open([], model=Payer(answers), ops=[paying(paid)], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").ok
+    assert paid == ["ada", "bo"]
+
+
+# -- the prompt -----------------------------------------------------------------------------------------------
+
+DONE = "You have done this already, do not repeat it: "
+
+
+def test_the_prompt_of_a_retry_names_the_unsafe_ops_of_the_failed_visit(tmp_path: Path):
+    write_skill(tmp_path, "main", {"a": ["end"]}, ops={"a": "pay"})
+    paid: list[str] = []
+    model = Payer([act({"kind": "pay", "to": "ada"}), "no"])
+    project = Project(tmp_path)
+    with project.open([], model=model, ops=[paying(paid)], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        assert rt.resume("k", retry=True).ok
+    assert f'{DONE}{{"kind":"pay","to":"ada"}}' in model.prompts[-1]
+    assert DONE not in model.prompts[0]
+
+
+def test_the_prompt_of_a_function_that_is_retried_names_them_too(tmp_path: Path):
+    paid: list[str] = []
+    asked: list[str] = []
+
+    class Model:
+        name, answer_form, takes_time = "m", "tools", False
+
+        async def complete(self, request: Any) -> ModelAnswer:
+            asked.append("\n".join(message.text or "" for message in request.messages))
+            if len(asked) == 1:
+                return ModelAnswer("", tool_calls=(ToolCall("c", "pay", '{"to": "ada"}'),))
+            return ModelAnswer("done" if DONE in asked[-1] else "")
+
+    with SyncRuntime.open(tmp_path, model=Model(), journal=MemoryJournal(), trust=True) as rt:
+
+        @llm_function(runtime=rt, toolkit=[paying(paid)])
+        def settle(request: str) -> str:
+            """Settle a debt."""
+
+        with pytest.raises(CallStopped):
+            settle.options(run_id="x")("now")
+        assert settle.resume("x", retry=True).value == "done"
+    assert paid == ["ada"]
