@@ -26,7 +26,7 @@ from reyn.sandbox.process import find_shortage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pydantic_monty import Monty
+    from pydantic_monty import Monty, MontyError
 
     from reyn.sandbox.supervision import ProgramLimits, StopSignal
 
@@ -165,7 +165,7 @@ def run_monty(
         MontyFailed: The module or the function failed, exceeded a limit, or was stopped.
         SandboxStartFailed: The machine lacks something that a process needs.
     """
-    from pydantic_monty import MontyCrashedError, MontyError
+    from pydantic_monty import MontyError
 
     output = StepOutput(limits.output_bytes)
     inputs: dict[str, Any] = {"source": source, "function": function, "artifact": artifact}
@@ -178,27 +178,34 @@ def run_monty(
                 inputs=inputs,
                 print_callback=lambda stream, text: output.add(text.encode("utf-8", "surrogatepass")),
             )
-    except TimeoutError as error:
-        message = f"all {_MAX_WORKERS} interpreters were busy for {_WAIT_SECONDS:g} seconds"
-        raise MontyFailed(message, output, is_final=True, timed_out=True) from error
-    except MontyCrashedError as error:
-        if stop is not None and stop.is_set:
-            raise MontyFailed("the run was stopped", output, is_final=True) from error
-        raise MontyFailed(f"its interpreter was ended: {error}", output, is_final=True, timed_out=True) from error
-    except MontyError as error:
-        cause = error.exception()
-        raise MontyFailed(
-            f"{type(cause).__name__}: {cause}"[:_MAX_ERROR],
-            output,
-            is_final=isinstance(cause, _LIMITS),
-            timed_out=isinstance(cause, TimeoutError),
-        ) from error
+    except (TimeoutError, MontyError) as error:
+        raise _failure(error, output, stop) from error
     if outcome == "error":
         raise MontyFailed(value, output, is_final=False)
     try:
         return PythonResult(json.loads(json.dumps(value, default=str, allow_nan=False)), "monty", output)
     except (TypeError, ValueError, RecursionError) as error:
         raise MontyFailed(f"its result is not JSON: {error}", output, is_final=False) from error
+
+
+def _failure(error: TimeoutError | MontyError, output: StepOutput, stop: StopSignal | None) -> MontyFailed:
+    """Return why a step has no outcome: no worker was free, its worker was ended, or a limit was exceeded."""
+    from pydantic_monty import MontyCrashedError
+
+    if isinstance(error, TimeoutError):
+        message = f"all {_MAX_WORKERS} interpreters were busy for {_WAIT_SECONDS:g} seconds"
+        return MontyFailed(message, output, is_final=True, timed_out=True)
+    if isinstance(error, MontyCrashedError):
+        if stop is not None and stop.is_set:
+            return MontyFailed("the run was stopped", output, is_final=True)
+        return MontyFailed(f"its interpreter was ended: {error}", output, is_final=True, timed_out=True)
+    cause = error.exception()
+    return MontyFailed(
+        f"{type(cause).__name__}: {cause}"[:_MAX_ERROR],
+        output,
+        is_final=isinstance(cause, _LIMITS),
+        timed_out=isinstance(cause, TimeoutError),
+    )
 
 
 def _kill(pid: int) -> None:
@@ -298,6 +305,7 @@ class MontyWorkers:
         if self._owner == os.getpid():
             with self._lock:
                 self._close_guard()
+                self._busy = set()
                 pool, self._pool = self._pool, None
             if pool is not None:
                 with suppress(Exception):
