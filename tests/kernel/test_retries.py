@@ -169,6 +169,19 @@ def test_the_prompt_of_a_retry_names_the_unsafe_ops_of_the_failed_visit(tmp_path
     assert DONE not in model.prompts[0]
 
 
+def test_a_later_visit_of_a_loop_acts_again_after_a_retry(tmp_path: Path):
+    write_skill(tmp_path, "main", {"a": ["b"], "b": ["a", "end"]}, ops={"a": "pay"})
+    paid: list[str] = []
+    ada, bo = (act({"kind": "pay", "to": name}) for name in ("ada", "bo"))
+    model = Payer([ada, "no", go("b", "1"), go("a", "2"), bo, go("b", "3"), finish()])
+    project = Project(tmp_path)
+    with project.open([], model=model, ops=[paying(paid)], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        assert rt.resume("k", retry=True).ok
+    assert paid == ["ada", "bo"]
+    assert [DONE in prompt for prompt in model.prompts] == [False, False, True, False, False, False, False]
+
+
 def test_the_prompt_of_a_function_that_is_retried_names_them_too(tmp_path: Path):
     paid: list[str] = []
     asked: list[str] = []

@@ -226,8 +226,10 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     visit = state.visit
     assert visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs, body.done, body.steps)
-    history = state.history.without_steps(body.phase) if state.history.steps else state.history
+    history, done = state.history, body.done
+    if history.done or history.steps:
+        history, done = history.without_done(body.phase), (*history.done.get(body.phase, ()), *done)
+    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs, done, body.steps)
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),

@@ -213,9 +213,10 @@ class History(msgspec.Struct, frozen=True, gc=False):
             steps=self.steps if steps is None else {**self.steps, phase: steps},
         )
 
-    def without_steps(self, phase: str) -> History:
-        """Forget what the steps of a phase have done: its next visit does it again."""
-        return replace(self, steps={name: steps for name, steps in self.steps.items() if name != phase})
+    def without_done(self, phase: str) -> History:
+        """Forget what failed visits of a phase did: its next visit is a new one, and does it again."""
+        done = {name: done for name, done in self.done.items() if name != phase}
+        return replace(self, done=done, steps={name: steps for name, steps in self.steps.items() if name != phase})
 
 
 def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
