@@ -10,17 +10,12 @@ import errno
 import os
 import shlex
 import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from reyn.errors import ProjectNotFound
+from reyn.errors import ProjectNotFound, ReynError
 from reyn.folders import FILE, FOLDER, OpenFolder, open_beneath, replace_in, take_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from reyn.errors import ReynError
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ACCESSIBLE_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO

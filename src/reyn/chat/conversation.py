@@ -7,23 +7,20 @@ the run. Leaving the conversation interrupts it where it is; it continues from t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from reyn.chat.conversation_run import ConversationRun
 from reyn.chat.recorded import CONTINUE_THERE, left_error
 from reyn.chat.unread import UnsentMessage
 from reyn.errors import RunBusy
-from reyn.journal import ENDED
+from reyn.journal import ENDED, kinds
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.runtime.conversations import checked_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-    from typing import Self
-
     from reyn.chat.items import ChatItem, QuestionAsked, Reply, SkillProgressed
-    from reyn.journal import kinds
     from reyn.models import Message
     from reyn.skills.agents import Agent
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,23 +21,18 @@ from reyn.chat.unread import PendingReplies, UnreadItems
 from reyn.context.messages import NormalizedMessage
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.errors import RunBusy, RunNotResumable
-from reyn.journal import kinds
-from reyn.kernel.runtime_types import LATER
+from reyn.journal import Event, RunRow, kinds
+from reyn.kernel.runtime_types import LATER, People, RunResult
 from reyn.kernel.world.inbox import stored_images
 from reyn.runtime.same_call import RunCall
-from reyn.skills import USER_MESSAGE
+from reyn.skills import USER_MESSAGE, Skill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
-    from reyn.journal import Event, RunRow
     from reyn.kernel.core.snapshot import RunState
-    from reyn.kernel.runtime_types import People, RunResult
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener
     from reyn.models import Delta, Image
     from reyn.runtime import OSRuntime
-    from reyn.skills import Skill
     from reyn.skills.agents import Agent
 
 

@@ -11,12 +11,11 @@ from reyn.chat.conversation_run import Beginning
 from reyn.errors import AgentNotFound, ConversationInvalid
 from reyn.journal.family import check_not_imported
 from reyn.journal.kinds import AGENT_PREFIX
-from reyn.skills.agents import AGENTS, DEFAULT
+from reyn.skills.agents import AGENTS, DEFAULT, Agent, Agents
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
     from reyn.runtime import OSRuntime
-    from reyn.skills.agents import Agent, Agents
 
 
 def open_conversation(

@@ -6,6 +6,7 @@ executes, with ops, skills and the pieces of replies.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -23,13 +24,10 @@ from reyn.chat.items import (
     SkillStarted,
 )
 from reyn.errors import turn_hint
-from reyn.journal import Say, decode, kinds
+from reyn.journal import Event, Journal, Say, decode, kinds
 from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from reyn.journal import Event, Journal
     from reyn.journal.canonical import ReadBlob
     from reyn.journal.registry import Body
     from reyn.kernel.core.snapshot import RunState

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.items import Stopped
+from reyn.chat.items import Reply, Stopped
 from reyn.config import Sizes
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
@@ -19,22 +19,20 @@ from reyn.errors import (
     ChatStopped,
     ConversationInvalid,
     ModelAborted,
+    NextAction,
     RunBusy,
     RunNotFound,
     RunNotResumable,
     hint_of,
     turn_hint,
 )
-from reyn.journal import ENDED, AbortTurn, Answer, Cancel
+from reyn.journal import ENDED, AbortTurn, Answer, Cancel, Journal, RunRow
 from reyn.journal.family import parse_reply
 from reyn.journal.kinds import Part
 from reyn.runs.preview import end_reason, settled_state
 
 if TYPE_CHECKING:
-    from reyn.chat.items import Reply
     from reyn.context.messages import NormalizedMessage
-    from reyn.errors import NextAction
-    from reyn.journal import Journal, RunRow
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
-from reyn.chat.items import MessageReceived, OpFinished, OpRequested, Reply, ReplyDelta, Restarted, Stopped
+from reyn.chat.items import ChatItem, MessageReceived, OpFinished, OpRequested, Reply, ReplyDelta, Restarted, Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from reyn.chat.items import ChatItem
     from reyn.models import Image
 
 

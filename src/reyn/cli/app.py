@@ -6,9 +6,10 @@ Each command is imported only when it is called, so `reyn --help` stays fast.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,13 +18,8 @@ from reyn.cli.groups import CommandGroup
 from reyn.cli.hints import full_hint, hint_without_project, how_to_explain
 from reyn.cli.interrupts import EXIT_INTERRUPTED
 from reyn.cli.output import command_line
-from reyn.cli.writer import Line, guard_streams, out, styled
+from reyn.cli.writer import Line, Printed, guard_streams, out, styled
 from reyn.errors import InternalError, ReynError, SkillNotFound, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from reyn.cli.writer import Printed
 
 COMMANDS = {
     "init": "Create a project with one skill that runs.",

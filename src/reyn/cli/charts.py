@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,8 +12,6 @@ from reyn.cli.writer import clean
 from reyn.config.budgets import money_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reyn.context.budget import FrameSection, SectionCost
     from reyn.runs.frames import VisitContext
     from reyn.runs.usage import UsageReport, UsageRow

@@ -17,6 +17,7 @@ from reyn.config.user import journal_key
 from reyn.errors import (
     ConfigError,
     ConfigInvalid,
+    Finding,
     JournalError,
     ModelError,
     ModelUntrusted,
@@ -36,7 +37,6 @@ from reyn.runtime.run_warnings import budget_warnings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reyn.errors import Finding
     from reyn.sandbox.process import Backend
 
 Health = Literal["ok", "warning", "broken"]

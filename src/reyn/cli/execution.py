@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from reyn.cli.writer import Report, is_attended, out, wants_json
 from reyn.errors import NextAction, RunNotResumable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.runtime import RunResult, SyncRuntime
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reyn.documents import read_error
 from reyn.errors import FileExists, ProjectNotFound, UsageError
 from reyn.folders import create_file, remove_file, replace_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 def relative_path(path: Path) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from reyn.cli.writer import out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SYNONYMS = {
     "add": "new",

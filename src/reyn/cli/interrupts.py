@@ -12,12 +12,11 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType, TracebackType
-    from typing import Any, NoReturn, Self
 
 EXIT_INTERRUPTED = 130
 _GRACE_SECONDS = 1.5

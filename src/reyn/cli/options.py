@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,8 +12,6 @@ import click
 from reyn.cli.output import now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     F = TypeVar("F", bound=Callable[..., Any])
 
 # Help texts contain these values of packages that help does not import. A test compares them.

@@ -6,6 +6,7 @@ Imports nothing that `reyn --help` does not.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,9 @@ import click
 import msgspec
 
 from reyn.cli.hints import full_hint, full_warning, how_to_explain
-from reyn.cli.writer import Line, Raw, Styled, clean, styled
+from reyn.cli.writer import Line, Printed, Raw, Styled, clean, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reyn.cli.writer import Printed
     from reyn.errors import NextAction
     from reyn.journal.kinds import Charge, Usage
     from reyn.runs.usage import BudgetStatus

@@ -9,6 +9,7 @@ import asyncio
 import os
 import pwd
 import termios
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.inbox import answer_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.journal.kinds import Question
 
 _STDIN = 0

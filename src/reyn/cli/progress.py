@@ -7,16 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from reyn.cli.timeline import Timeline, coloured_line
-from reyn.cli.writer import is_plain, is_terminal, out, styled
-from reyn.journal import decode, kinds
+from reyn.cli.timeline import Timeline, TimelineEntry, coloured_line
+from reyn.cli.writer import Printed, Styled, is_plain, is_terminal, out, styled
+from reyn.journal import Event, decode, kinds
 from reyn.models import Delta
 
 if TYPE_CHECKING:
     from reyn.cli.people import TerminalPeople
-    from reyn.cli.timeline import TimelineEntry
-    from reyn.cli.writer import Printed, Styled
-    from reyn.journal import Event
     from reyn.runtime import RunResult, SyncRuntime
 
 

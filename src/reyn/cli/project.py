@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from reyn.cli.writer import out
 from reyn.errors import InputInvalid, ProjectNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.config import Config
     from reyn.journal import Journal
     from reyn.ops import OpTable

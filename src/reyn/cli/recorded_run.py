@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from reyn.config.budgets import amount_text, money_text
 from reyn.errors import JournalError
-from reyn.journal import kinds
+from reyn.journal import Body, kinds
 from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS
 from reyn.vocabulary import form_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.journal import Body
 
 
 class _PinnedPhase(msgspec.Struct):

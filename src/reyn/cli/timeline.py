@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,12 +14,7 @@ from reyn.cli.recorded_run import ActingPhases, RecordedRun, end_of_visit
 from reyn.cli.writer import Styled, styled
 from reyn.config.budgets import amount_text, money_text
 from reyn.errors import JournalError
-from reyn.journal import decode, kinds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from reyn.journal import Body, Event
+from reyn.journal import Body, Event, decode, kinds
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):

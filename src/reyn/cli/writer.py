@@ -13,14 +13,12 @@ import re
 import shutil
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 import click
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 # -- characters -----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import importlib
 import os
 import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from reyn.documents import (
     Codes,
     Document,
     DocumentError,
+    Severity,
     check_keys,
     fields_of,
     nearest,
@@ -34,10 +36,8 @@ from reyn.errors.codes import CONFIG_INVALID
 from reyn.secrets.stores import SECRET_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from reyn.documents import Severity
 
 CONFIG_FILES = ("reyn.yaml", "reyn.local.yaml")
 ENV_PREFIX = "REYN_"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
@@ -23,7 +24,6 @@ from reyn.private_files import PrivateFile, user_folder
 from reyn.secrets.handles import is_handle, validate_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 

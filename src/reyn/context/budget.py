@@ -6,16 +6,12 @@ A budget holds for the joined text, as the counter in use counts it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from reyn.context.tokens import CHARS, SUFFIX, longest_fitting, truncate_to_token_budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from reyn.context.tokens import TokenCounter
+from reyn.context.tokens import CHARS, SUFFIX, TokenCounter, longest_fitting, truncate_to_token_budget
 
 SEPARATOR = "\n\n"
 """Stands between two sections."""

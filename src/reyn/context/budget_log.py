@@ -9,19 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.folders import FOLDER, OpenFolder, make_folders, open_beneath
-from reyn.journal import decode, kinds
+from reyn.journal import Event, decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-    from reyn.journal import Event
 
 BUDGET_LOG = ".agents/rpi/context-budget-log.jsonl"
 """The path of the log in a project."""

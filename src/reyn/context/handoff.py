@@ -9,17 +9,19 @@ import os
 import re
 import stat
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
+from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
 from reyn.context.budget import SEPARATOR, ContextBudgetResult, SectionCost, apply_context_budget, section_costs
 from reyn.context.tokens import (
     CHARS,
     CHARS_PER_TOKEN,
     SUFFIX,
+    TokenCounter,
     longest_fitting,
     truncate_to_length,
     truncate_to_token_budget,
@@ -31,11 +33,8 @@ from reyn.folders import FILE, OpenFolder, open_beneath, open_inside
 from reyn.journal import Blob, canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from reyn.config.values import ContextChoice
-    from reyn.context.tokens import TokenCounter
 
 HandoffStatus = Literal["completed", "time_boxed"]
 """How a visit ended: by itself, or because it had used all its act turns."""

@@ -7,6 +7,7 @@ one part with the new messages, so a conversation of many runs stores each messa
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,8 +22,6 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.models import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     StoredParts = tuple[kinds.HistoryPart, ...]
 
 MAX_PARTS = 256

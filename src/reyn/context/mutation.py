@@ -6,22 +6,17 @@ an error and none. Results of tools are stored in the order of the calls, not in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import force_setattr, replace
 
 from reyn.context.messages import Content, Memory, NormalizedMessage, message_of
-from reyn.context.selfref import forget, remember
+from reyn.context.selfref import DataFromSelfRef, forget, remember
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, check_closed, normalize
 from reyn.errors import MutationInvalid, TranscriptInvalid
 from reyn.journal.kinds import Part
 from reyn.models import Image, ToolCall
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reyn.context.selfref import DataFromSelfRef
 
 CANCELLED = "The call was cancelled before it had a result."
 """The text of the result of a cancelled call; `NormalizedMessage.status` says it to programs."""

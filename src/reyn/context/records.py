@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -30,13 +30,8 @@ from reyn.context.transcript import NormalizedMessageList
 from reyn.errors import ImageInvalid, MutationInvalid
 from reyn.journal import Blob
 from reyn.journal.kinds import FrameMessage, ImageRef, MutationRecord, Part
-from reyn.models import ModelAnswer
+from reyn.models import Image, ModelAnswer
 from reyn.models.protocol import encode_reply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.models import Image
 
 
 def image_part(image: Image, blobs: list[Blob]) -> Part:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ from reyn.models.protocol import decode_reply
 from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from reyn.vocabulary import OpForm
 
 

@@ -6,23 +6,20 @@ numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from reyn.context.tokens import CachingCounter, FunctionCounter
+from reyn.context.tokens import CachingCounter, FunctionCounter, TokenCounter
 from reyn.errors import CounterUnavailable, ReynError
-from reyn.journal import Blob, kinds
+from reyn.journal import Blob, Body, kinds
 from reyn.models import TokenizingModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.config.values import CounterName
     from reyn.context.budget import FittedText
-    from reyn.context.tokens import TokenCounter
-    from reyn.journal import Body
     from reyn.models.protocol import CountTokens
     from reyn.models.roster import Roster
 

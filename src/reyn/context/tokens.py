@@ -7,12 +7,10 @@ takes the counter as an argument. `reyn.context.token_counting` has an exact one
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from reyn.journal import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHARS_PER_TOKEN = 4
 SUFFIX = "..."

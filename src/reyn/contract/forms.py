@@ -11,6 +11,7 @@ the only candidate is an artifact of one text field. A reply that is an object o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -19,16 +20,13 @@ from reyn.contract.parsing import Parsed, parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, closed
 from reyn.contract.verdicts import Rejected, bounded
 from reyn.jsonschema import compile_schema
-from reyn.models import ToolDefinition
+from reyn.models import Candidate, ToolCall, ToolDefinition
 from reyn.models.protocol import NativeReply, decode_reply
 from reyn.skills.values import ABORT
 from reyn.vocabulary.schemas import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reyn.config import Sizes
-    from reyn.models import Candidate, ToolCall
     from reyn.vocabulary import OpSpec
 
 _SHORT_DECISION = compile_schema(

@@ -7,6 +7,7 @@ never repaired; reasoning, a code fence or prose around one object is dropped an
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,15 @@ import msgspec
 
 from reyn.config import Sizes
 from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path
-from reyn.contract.ops import OpRules
+from reyn.contract.ops import Duty, OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, answer_schema, closed
-from reyn.contract.verdicts import Accepted, Acting, Rejected, bounded
+from reyn.contract.verdicts import Accepted, Acting, Judgement, Rejected, bounded
 from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT, reply_field
 from reyn.vocabulary.schemas import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from reyn.contract.ops import Duty
-    from reyn.contract.verdicts import Judgement
     from reyn.journal.kinds import AnswerForm
     from reyn.models import Candidate, ToolCall
     from reyn.vocabulary import OpSpec

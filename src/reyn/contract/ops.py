@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from reyn.jsonschema import compile_schema
-from reyn.vocabulary import form_name
+from reyn.jsonschema import Validator, compile_schema
+from reyn.vocabulary import OpSpec, OpTarget, Vocabulary, form_name
 from reyn.workspace.paths import RECORDED
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from reyn.jsonschema import Validator
-    from reyn.vocabulary import OpSpec, OpTarget, Vocabulary
 
 
 def offered_ops(vocabulary: Vocabulary, allowed: tuple[str, ...]) -> tuple[OpSpec, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,8 +19,6 @@ from reyn.documents import json_depth
 from reyn.journal import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.config import Sizes
 
 _OPENING = re.compile(r"```[a-zA-Z]*")

@@ -6,22 +6,20 @@ properties in this order: a model that decides first only justifies its decision
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.models import Candidate
 from reyn.models.protocol import UnionCandidate
-from reyn.skills import may_finish, successors
+from reyn.skills import Skill, may_finish, successors
 from reyn.skills.values import ABORT, END
 from reyn.vocabulary.schemas import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from reyn.journal.kinds import AnswerForm
     from reyn.jsonschema import Schema
-    from reyn.skills import Skill
     from reyn.vocabulary import OpSpec
 
 

@@ -7,6 +7,7 @@ and the configuration are checked by the same rules, under their own codes.
 from __future__ import annotations
 
 import types
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -15,8 +16,6 @@ import msgspec
 from reyn.documents.trust_classes import classes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
     from reyn.documents.document import Document, KeyPath
     from reyn.errors import Finding
 

@@ -6,19 +6,16 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from reyn.errors import Finding
 from reyn.errors.codes import LINK_OUTSIDE, UNREADABLE
 from reyn.folders import FILE, OpenFolder, open_beneath, open_inside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 KeyPath = tuple[str | int, ...]
 """The path of a value in a document: `("graph", "review", 0)`."""

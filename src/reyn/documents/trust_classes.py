@@ -6,12 +6,10 @@ one is an error when the struct is first used. `reyn.permissions.grants` lists w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TrustClass = Literal[
     "plain",

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reyn.folders.opening import FOLDER, OpenFolder, clean_names, make_folders, open_beneath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

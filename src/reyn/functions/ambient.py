@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from reyn.private_files import nearest_project
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.runtime.sync_form import LoopThread
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 AnyRuntime = OSRuntime | SyncRuntime

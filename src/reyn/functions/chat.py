@@ -7,6 +7,7 @@ or failed turn keeps the user's message and the results of completed tool calls.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
@@ -18,8 +19,6 @@ from reyn.kernel.world.run_scope import current_scope
 from reyn.skills.values import DEFAULT_ACT_TURNS, ConversationSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.services import Listener
     from reyn.models import Model

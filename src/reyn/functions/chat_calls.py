@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import inspect
 import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,8 +37,6 @@ from reyn.skills import USER_MESSAGE, Skill
 from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-
     from reyn.runtime import OSRuntime
 
 REPLY = ArtifactType(

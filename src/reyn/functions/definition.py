@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInv
 from reyn.functions import ambient
 from reyn.functions.signatures import check_function, kind_of_value
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
-from reyn.kernel.world.hooks import check_hooks
+from reyn.kernel.world.hooks import Hook, check_hooks
 from reyn.models import Model
 from reyn.ops import Op
 from reyn.runtime import OSRuntime, SyncRuntime
@@ -31,9 +31,6 @@ from reyn.skills.names import is_reserved_phase_name, is_valid_name
 from reyn.skills.values import DEFAULT_ACT_TURNS, END, ArtifactType, ConversationSettings, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, Services
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInvalid
 from reyn.functions import ambient
@@ -28,22 +29,17 @@ from reyn.functions.definition import (
 from reyn.functions.images import has_image, name_images, take_images
 from reyn.functions.signatures import ReturnValue, Signature
 from reyn.functions.types import ConversionError
-from reyn.kernel.world.run_scope import current_scope
+from reyn.kernel.world.run_scope import RunScope, current_scope
 from reyn.models import Image, Model
-from reyn.runtime import OSRuntime, SyncRuntime
+from reyn.runtime import OSRuntime, RunResult, SyncRuntime
 from reyn.runtime.sync_form import run_on
 from reyn.skills.values import DEFAULT_ACT_TURNS, ArtifactType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-    from typing import Self
-
     from reyn.journal.kinds import Usage
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta
     from reyn.ops import Op
-    from reyn.runtime import RunResult
     from reyn.skills import Skill
 
 P = ParamSpec("P")

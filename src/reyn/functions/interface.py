@@ -7,6 +7,7 @@ output modes as for a configured model.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -21,16 +22,13 @@ from reyn.contract import Contract
 from reyn.errors import FunctionInvalid, SchemaRejected
 from reyn.functions.ambient import close_with_loop
 from reyn.functions.definition import is_text
-from reyn.models import ModelAnswer, ModelRequest, ToolDefinition
+from reyn.models import Message, ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.ops import Op
 from reyn.secrets import EnvironmentStore, MemoryOrigins, MemoryStore, Secrets, open_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
-
     from reyn.journal.kinds import AnswerForm
-    from reyn.models import Message
     from reyn.models.openai import OpenAIModel
 
 _OWN_KEY = "API_KEY"

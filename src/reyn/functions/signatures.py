@@ -9,14 +9,12 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from reyn.errors import FunctionInvalid, InputInvalid
 from reyn.functions.types import ConversionError, JsonType, join_schemas, json_type, to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _MISSING = inspect.Parameter.empty
 _PLAIN = (str, int, bool, type(None))

@@ -13,10 +13,10 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 
@@ -32,9 +32,6 @@ from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.table import check_op
 from reyn.vocabulary import PERMISSIONS, EffectClass
 from reyn.vocabulary.schemas import arguments, result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,16 +10,14 @@ from __future__ import annotations
 import enum
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, NewType, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from reyn.errors import FunctionInvalid
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.jsonschema.references import map_subschemas
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 _PLAIN = (str, int, float, bool, type(None), Any, list, dict, tuple, set, frozenset, object)
 _META = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "examples")

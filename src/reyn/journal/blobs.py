@@ -8,15 +8,13 @@ reading the recent ones.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import BlobMissing
-from reyn.journal.canonical import digest
+from reyn.journal.canonical import Blob, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from reyn.journal.canonical import Blob
     from reyn.journal.database import Database
 
 _MAX_RECENT = 256

@@ -5,26 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from reyn.errors import RunBusy
-from reyn.journal import kinds
+from reyn.journal import Journal, kinds
 from reyn.journal.canonical import Blob
 from reyn.journal.family import check_open, descendants
-from reyn.journal.lifecycle import ENDED
-from reyn.journal.port import Cancel, Say
-from reyn.journal.registry import chain_events
+from reyn.journal.lifecycle import ENDED, RunRow
+from reyn.journal.port import Cancel, InboxMessage, InboxPayload, Say
+from reyn.journal.registry import Body, Status, chain_events
 from reyn.journal.spending import in_full
 from reyn.journal.summary import summarize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from reyn.journal import Journal
-    from reyn.journal.lifecycle import RunRow
-    from reyn.journal.port import InboxMessage, InboxPayload
-    from reyn.journal.registry import Body, Status
 
 
 def cancel_run(journal: Journal, row: RunRow, reason: str, now: Callable[[], int]) -> list[str]:

@@ -6,6 +6,7 @@ The journal stores and hashes exactly these bytes. Verification hashes the store
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import Enum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     ReadBlob = Callable[[str], bytes]
     """Returns content by its hash."""
 

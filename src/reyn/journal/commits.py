@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from reyn.journal.port import Batch
+from reyn.journal.port import Batch, Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from reyn.journal.canonical import Blob
-    from reyn.journal.port import Journal
     from reyn.journal.registry import Event
 
 _YIELD_SECONDS = 0.005

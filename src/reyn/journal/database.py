@@ -9,6 +9,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +21,6 @@ from reyn.journal.port import DATABASE
 from reyn.journal.state_folder import file_status, open_state, private_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 DATABASE_FORMAT = 1

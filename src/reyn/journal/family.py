@@ -6,7 +6,7 @@ Nothing reads events: the row of a run contains its question. `reyn.kernel.world
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,10 +14,7 @@ from reyn.documents import JsonError, decode_json
 from reyn.errors import NextAction, ReplyInvalid, RunImported, RunNotFound, RunNotResumable
 from reyn.journal.kinds import Question
 from reyn.journal.lifecycle import ENDED, RunRow
-from reyn.journal.port import Answer, Say
-
-if TYPE_CHECKING:
-    from reyn.journal.port import Journal
+from reyn.journal.port import Answer, Journal, Say
 
 _MAX_LISTED = 5
 

@@ -6,20 +6,16 @@ so they cannot disagree. Rows are stored beside the events and can be rebuilt fr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import HistoryInvalid
 from reyn.journal import kinds
-from reyn.journal.registry import Status, decode
+from reyn.journal.registry import Body, Event, Status, decode
 from reyn.journal.registry import kinds as registered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from reyn.journal.registry import Body, Event
 
 ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
 """Terminal statuses: a run never leaves them. A fork can continue from it as a new run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,15 +22,12 @@ from reyn.journal.port import (
     encode_payload,
     hashes_in,
 )
-from reyn.journal.spending import Balance, SpendRow, check_cap, in_full, postings, run_accounts
+from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.registry import Event
     from reyn.journal.results import Approval
-    from reyn.journal.spending import Postings
 
 
 class MemoryJournal:

@@ -6,16 +6,13 @@ hash of the event before it, so reading compares what is stored and encodes noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.errors import ChainBroken
 from reyn.journal.registry import Event
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _Line = tuple[int, int, str, int, msgspec.Raw]
 _decoder = msgspec.json.Decoder(_Line)

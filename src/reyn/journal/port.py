@@ -8,7 +8,7 @@ paid for a model answer. `reyn.testing.journal_conformance` tests an implementat
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -19,14 +19,12 @@ from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob, canonical
 from reyn.journal.lifecycle import RunRow, project, rebuild
-from reyn.journal.registry import GENESIS, Event
+from reyn.journal.registry import GENESIS, Body, Event
 from reyn.journal.spending import Balance, Postings, SpendRow, postings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from reyn.journal.registry import Body
     from reyn.journal.results import Approval
 
 

@@ -8,17 +8,15 @@ created on demand for each op kind.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
 from reyn.errors import EventInvalid
 from reyn.journal.canonical import canonical
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 GENESIS = "0" * 64
 """`prev` of the first event of a run."""

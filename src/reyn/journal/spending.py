@@ -7,6 +7,7 @@ journal cannot exceed it together. Spending outlives its run: deleting a run doe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -16,8 +17,6 @@ from reyn.errors import BudgetExceeded, EventInvalid
 from reyn.journal.kinds import BudgetReserved, BudgetSettled, Draw, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reyn.journal.registry import Body
 
 

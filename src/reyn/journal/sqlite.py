@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from reyn.errors import JournalError, RunBusy, StoreUnavailable
 from reyn.journal import tables
 from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
-from reyn.journal.database import Database
+from reyn.journal.database import Database, Owner, Transaction
 from reyn.journal.packing import head_of, pack, unpack
 from reyn.journal.port import (
     Batch,
@@ -35,12 +36,10 @@ from reyn.journal.results import Approval
 from reyn.journal.tables import Accounts, Head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from reyn.journal.canonical import Blob
-    from reyn.journal.database import Owner, Transaction
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.spending import Balance, SpendRow
 

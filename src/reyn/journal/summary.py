@@ -6,6 +6,7 @@ that only read runs fold summaries, without the kernel.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -14,14 +15,11 @@ from msgspec.structs import replace
 from reyn.errors import HistoryInvalid, hint_of, turn_hint
 from reyn.journal import kinds, lifecycle
 from reyn.journal.lifecycle import Lifecycle, settle
-from reyn.journal.registry import decode
+from reyn.journal.registry import Body, Event, decode
 from reyn.journal.results import Cost, RunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from reyn.config import RunSettings
-    from reyn.journal.registry import Body, Event
 
 SECOND = 1_000_000
 PATH_LENGTH = 20

@@ -8,6 +8,7 @@ deleted.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -19,8 +20,6 @@ from reyn.journal.port import Deletion, hashes_in
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     Spent = tuple[SpendRow, ...]
 
 # -- runs -------------------------------------------------------------------------------------------------

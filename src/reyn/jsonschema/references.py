@@ -7,12 +7,11 @@ that refer to the next one twice are a few lines, and 26 of them expand to 67 mi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urljoin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
     Place = tuple[str | int, ...]
 
 Schema = dict[str, Any] | bool

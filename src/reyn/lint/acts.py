@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reyn.contract import candidates_of
-from reyn.documents import nearest
+from reyn.documents import Document, KeyPath, nearest
 from reyn.errors import Finding, codes
-from reyn.skills.allowed_ops import OPS, parse_source
+from reyn.skills.allowed_ops import OPS, FillSource, parse_source
 from reyn.skills.flow import schema_at
-from reyn.skills.values import is_skill_node
+from reyn.skills.values import Phase, is_skill_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.documents import Document, KeyPath
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.allowed_ops import FillSource
-    from reyn.skills.values import Phase
     from reyn.vocabulary import Vocabulary
 
 _SENTENCE = re.compile(r"(?:[^.!?;\n]|[.](?=\w)|\n(?![\s*#>|-]|\d+[.)]))+")

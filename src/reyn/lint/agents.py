@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from reyn.documents import nearest
-from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound, codes
+from reyn.documents import Document, nearest
+from reyn.errors import AgentNotFound, Finding, SkillInvalid, SkillNotFound, codes
 from reyn.lint.requests import malformed, unknown_keys
 from reyn.lint.structure import unknown_class
 from reyn.skills.allowed_ops import UNKNOWN_OP_FIX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from reyn.documents import Document
-    from reyn.errors import Finding
     from reyn.skills.agents import Agent, Agents
     from reyn.vocabulary import Vocabulary
 

@@ -6,19 +6,18 @@ them. `check_skill` is also applied to a skill before it runs, so that `reyn lin
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from reyn.lint import acts, handoffs, instructions, requests, structure
 from reyn.ops import standard_ops
-from reyn.skills import read_shared, read_skill
+from reyn.skills import Library, LoadResult, read_shared, read_skill
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
 
     from reyn.config.values import PythonSandbox
     from reyn.errors import Finding
-    from reyn.skills import Library, LoadResult
     from reyn.vocabulary import Vocabulary
 
 LINT_RULES = (

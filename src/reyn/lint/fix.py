@@ -16,19 +16,17 @@ import yaml
 from msgspec.structs import replace
 from yaml.nodes import MappingNode, SequenceNode
 
-from reyn.contract import candidates_of
+from reyn.contract import Candidate, candidates_of
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import FixImpossible
 from reyn.folders import inside, replace_beneath
 from reyn.lint.yaml_writer import write_nodes
 from reyn.ops import standard_ops
-from reyn.skills import USER_MESSAGE, pin, read_skill
+from reyn.skills import USER_MESSAGE, Library, Skill, pin, read_skill
 from reyn.skills.values import END
 from reyn.skills.yaml_nodes import YamlNodes, node_at, yaml_entries
 
 if TYPE_CHECKING:
-    from reyn.contract import Candidate
-    from reyn.skills import Library, Skill
     from reyn.skills.folder import SkillFolder
     from reyn.vocabulary import Vocabulary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,19 +11,14 @@ from reyn.config.values import HandoffSettings
 from reyn.context import estimate_tokens
 from reyn.context.handoff import choose_context
 from reyn.contract import candidates_of
-from reyn.errors import codes
-from reyn.skills import successors
+from reyn.errors import Finding, codes
+from reyn.skills import LoadResult, Skill, successors
 from reyn.skills.graph import is_known, predecessors
-from reyn.skills.values import RunOp, RunSkill, is_skill_node, skill_of
+from reyn.skills.values import Phase, RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from reyn.documents import Document
-    from reyn.errors import Finding
     from reyn.jsonschema import Schema
-    from reyn.skills import LoadResult, Skill
-    from reyn.skills.values import Phase
     from reyn.vocabulary import Vocabulary
 
 _ALWAYS = ("goal", "decisions_made", "narrative")

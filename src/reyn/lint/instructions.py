@@ -7,6 +7,7 @@ small models copy literals.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from html import unescape
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from unicodedata import normalize
 from reyn.errors import Finding, codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from reyn.documents import Document
     from reyn.skills import LoadResult, Skill
     from reyn.vocabulary import OpForm, Vocabulary

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from reyn.documents import nearest
-from reyn.errors import codes
+from reyn.documents import Document, KeyPath, Severity, nearest
+from reyn.errors import Finding, codes
 from reyn.jsonschema import compile_schema
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.rules import OPEN
@@ -14,11 +15,7 @@ from reyn.skills.front_matter import step_lists
 from reyn.skills.values import PythonCall, RunOp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.config.values import PythonSandbox
-    from reyn.documents import Document, KeyPath, Severity
-    from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
     from reyn.vocabulary import Vocabulary
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from reyn.contract import candidates_of
-from reyn.documents import nearest
-from reyn.errors import SkillInvalid, codes
+from reyn.contract import Candidate, candidates_of
+from reyn.documents import Document, KeyPath, Severity, nearest
+from reyn.errors import Finding, SkillInvalid, codes
 from reyn.journal import canonical
-from reyn.skills import inputs, may_finish, successors
+from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
 from reyn.skills.graph import is_known, predecessors
 from reyn.skills.names import nfc
-from reyn.skills.values import END, RunOp, RunSkill, is_skill_node, skill_of
+from reyn.skills.values import END, ArtifactType, RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from reyn.contract import Candidate
-    from reyn.documents import Document, KeyPath, Severity
-    from reyn.errors import Finding
-    from reyn.skills import LoadResult, Skill
     from reyn.skills.inputs import Feature
-    from reyn.skills.values import ArtifactType
     from reyn.vocabulary import Vocabulary
 
 

@@ -7,6 +7,7 @@ YAML writers that preserve comments move or lose those between list items. The c
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import yaml
@@ -15,8 +16,6 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from reyn.skills.yaml_nodes import value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from reyn.skills.yaml_nodes import YamlEntry, YamlNodes
 
 

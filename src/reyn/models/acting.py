@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.jsonschema.words import describe_fields, one_line
-from reyn.models.protocol import Message
+from reyn.models.protocol import Message, ModelRequest, PerformedOp, Turn
 from reyn.models.two_step import Topic, deviation, mean_topic, projection, similarity
 from reyn.ranking import best_matches
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
-    from reyn.models.protocol import ModelRequest, PerformedOp, Turn
     from reyn.vocabulary import OpForm, OpSpec, OpTarget
 
 _TO_DO = "First say in one word what you have to do."

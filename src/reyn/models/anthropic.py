@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,13 +20,10 @@ from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import NO_TEXT, decode_arguments, system_text, to_turns
 from reyn.models.decoding import ANTHROPIC
 from reyn.models.http_model import HttpModel, sdk_headers
-from reyn.models.remote import parse_retry_after
+from reyn.models.remote import RequestFormat, parse_retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from reyn.models.protocol import Image, Message, ModelRequest, ToolDefinition
-    from reyn.models.remote import RequestFormat
     from reyn.models.streaming import StreamedCall, StreamedReply
 
 _CACHED = {"cache_control": {"type": "ephemeral"}}

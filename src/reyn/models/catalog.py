@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +26,6 @@ from reyn.models.keys import ModelKey
 from reyn.secrets import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from importlib.metadata import EntryPoint
 
     from reyn.journal import Journal

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import JsonError, decode_json
 from reyn.errors import RequestRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from reyn.models.protocol import Image, Message, ToolDefinition
 
 

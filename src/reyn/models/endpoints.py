@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,8 +19,6 @@ from reyn.errors import CircuitOpen, ModelError, ModelTimeout, ModelUnavailable,
 from reyn.secrets import origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-
     from reyn.config import ModelSettings
     from reyn.journal.kinds import Usage
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,8 +22,6 @@ from reyn.models.decoding import GEMINI
 from reyn.models.http_model import HttpModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from reyn.models.protocol import Image, Message, ModelRequest, ToolDefinition
     from reyn.models.remote import RequestFormat
     from reyn.models.streaming import StreamedReply

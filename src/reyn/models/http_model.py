@@ -8,6 +8,7 @@ and the errors themselves belong to `remote`.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import AsyncIterable, Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,14 +17,11 @@ import msgspec
 from reyn.config.models import ADAPTERS
 from reyn.documents import JsonError, decode_json
 from reyn.errors import ModelError
-from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
+from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel, RequestFormat
 from reyn.models.streaming import ENCODINGS, EventReader, StreamedReply, content_type, drain, limit_body
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Mapping
-
     from reyn.models.protocol import ModelAnswer, ModelRequest
-    from reyn.models.remote import RequestFormat
 
 
 class HttpModel(RemoteModel):

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import logging
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from weakref import WeakSet
 
 from reyn.config.models import ADAPTERS
 from reyn.errors import ConfigError, KeyRejected
-from reyn.secrets import origin_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.secrets import Scrubber, Secrets
+from reyn.secrets import Scrubber, Secrets, origin_of
 
 NO_KEY = "no-key-is-set"
 """Sent to servers without a configured key, because the SDKs require one."""

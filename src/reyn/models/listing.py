@@ -6,11 +6,12 @@ No model is loaded and no server is contacted: a server counts as available if i
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config import ModelSettings
+from reyn.config import Config, ModelSettings
 from reyn.config.models import ADAPTERS
 from reyn.errors import ModelNotInstalled, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.catalog import installed_adapters, is_installed, is_reference, remote_class
@@ -18,10 +19,8 @@ from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, find_weights, is_gguf
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from reyn.config import Config
     from reyn.journal import Journal
     from reyn.secrets import Secrets
 

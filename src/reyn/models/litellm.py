@@ -15,12 +15,11 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelError, PromptTooLong
 from reyn.models.openai import Chunk, OpenAIModel
-from reyn.models.remote import MAX_ANSWER_LENGTH
+from reyn.models.remote import MAX_ANSWER_LENGTH, RequestFormat
 from reyn.models.streaming import StreamedReply
 
 if TYPE_CHECKING:
     from reyn.models.protocol import ModelAnswer, ModelRequest
-    from reyn.models.remote import RequestFormat
 
 _VARIABLES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it downloads prices when it is imported

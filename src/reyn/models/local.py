@@ -16,6 +16,7 @@ import json
 import os
 import re
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +30,9 @@ from reyn.models.acting import (
     DECIDE,
     WISHES,
     WITHOUT_ACTS,
+    Act,
     ActChoice,
+    ActPrompt,
     act_contract,
     act_messages,
     act_prompt,
@@ -49,17 +52,12 @@ from reyn.models.local_engine import (
 )
 from reyn.models.narrowing import DecodingLimits
 from reyn.models.prices import prompt_bound
-from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer, reply_field, without_abort
-from reyn.models.two_step import choice_prompt, decided_contract, decided_messages
+from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer, ModelRequest, reply_field, without_abort
+from reyn.models.two_step import Choice, choice_prompt, decided_contract, decided_messages
 from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from reyn.config import ModelSettings
-    from reyn.models.acting import Act, ActPrompt
-    from reyn.models.protocol import ModelRequest
-    from reyn.models.two_step import Choice
 
     _OnText = Callable[[str], None] | None
 

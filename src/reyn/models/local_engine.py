@@ -11,18 +11,20 @@ import http.client
 import json
 import re
 import secrets
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete
 from reyn.journal.kinds import Usage
-from reyn.models.acting import WISHES, WITHOUT_ACTS, ActChoice, choose_among, likenesses
-from reyn.models.decoding import engine_error
+from reyn.models.acting import WISHES, WITHOUT_ACTS, ActChoice, ActPrompt, choose_among, likenesses
+from reyn.models.decoding import BegunAnswer, engine_error
 from reyn.models.prompt_cache import PromptCache
-from reyn.models.protocol import ModelAnswer
+from reyn.models.protocol import ModelAnswer, OutputMode
 from reyn.models.two_step import (
     Choice,
+    ChoicePrompt,
     Token,
     Topic,
     choice_probability,
@@ -33,13 +35,8 @@ from reyn.models.two_step import (
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from reyn.models.acting import ActPrompt
-    from reyn.models.decoding import BegunAnswer
-    from reyn.models.protocol import OutputMode
-    from reyn.models.two_step import ChoicePrompt
 
 _LOAD_HINT = (
     "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."

@@ -8,6 +8,7 @@ stream to `streaming`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,8 +18,6 @@ from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.http_model import HttpModel, sdk_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from reyn.models.protocol import ModelRequest
     from reyn.models.remote import RequestFormat
     from reyn.models.streaming import StreamedCall, StreamedReply

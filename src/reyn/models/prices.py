@@ -9,6 +9,7 @@ package, so looking up a price needs no network. A run records the price of each
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from functools import cache
@@ -19,13 +20,10 @@ import msgspec
 from reyn.config.budgets import NANO, PriceSettings
 from reyn.errors import CurrencyUnknown, PriceInvalid
 from reyn.journal.kinds import Price, PriceTier, Usage
-from reyn.models.protocol import BoundsUsage, DeclaresPrice, DeclaresSettings
+from reyn.models.protocol import BoundsUsage, DeclaresPrice, DeclaresSettings, Message, Model, ModelRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from reyn.config import ModelSettings
-    from reyn.models.protocol import Message, Model, ModelRequest
 
 FREE_ADAPTERS = ("local", "scripted", "recorded")
 """Adapters without a provider: their calls cost nothing."""

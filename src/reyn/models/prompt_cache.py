@@ -7,13 +7,13 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reyn.folders import FILE, FOLDER, OpenFolder
 from reyn.models.weights import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from io import BufferedReader
     from pathlib import Path
 

@@ -6,18 +6,15 @@ answer. Among several answers to the same request, the position in the run decid
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reyn.errors import RecordingMissing, RunNotFound
-from reyn.journal import decode, kinds
-from reyn.models.protocol import ModelAnswer, NativeReply, decode_reply
+from reyn.journal import Journal, decode, kinds
+from reyn.models.protocol import ModelAnswer, ModelRequest, NativeReply, decode_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
-    from reyn.models.protocol import ModelRequest
 
 
 _CALLS = frozenset(

@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -28,16 +29,12 @@ from reyn.errors import (
     ResponseIncomplete,
     SchemaRejected,
 )
-from reyn.models.decoding import Inexpressible, decoding_schema, to_subset
+from reyn.models.decoding import Inexpressible, Subset, decoding_schema, to_subset
 from reyn.models.keys import NO_KEY, ModelKey
-from reyn.models.protocol import PLAIN_TEXT
+from reyn.models.protocol import PLAIN_TEXT, ModelAnswer, ModelRequest, OutputMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reyn.config import ModelSettings
-    from reyn.models.decoding import Subset
-    from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode
     from reyn.models.streaming import StreamedReply
     from reyn.secrets import Secrets
 

@@ -6,12 +6,13 @@ A model that the caller passes to the runtime replaces all of them. Retries and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
-from reyn.config.models import BUILT_IN_ADAPTERS
-from reyn.config.values import PromptLimit
+from reyn.config.models import BUILT_IN_ADAPTERS, EndpointSettings, ProjectModel
+from reyn.config.values import CounterChoice, CounterName, PromptLimit
 from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models import catalog
@@ -20,21 +21,18 @@ from reyn.models.protocol import (
     DeclaresAnswerForm,
     DeclaresPromptLimit,
     DeclaresSettings,
+    Model,
     TokenizingModel,
     reads_images,
     takes_time,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reyn.config.models import EndpointSettings, ProjectModel
-    from reyn.config.values import CounterChoice, CounterName
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
     from reyn.models.endpoints import Endpoint
-    from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
 

@@ -6,20 +6,19 @@ The request contains the number of recorded answers, so the model has no state a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.documents import DocumentError, JsonError, decode_json, read_error, read_raw
 from reyn.errors import ScriptExhausted, ScriptInvalid
-from reyn.models.protocol import ModelAnswer, ToolCall, call_id
+from reyn.models.protocol import ModelAnswer, ModelRequest, ToolCall, call_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from reyn.journal.kinds import AnswerForm
-    from reyn.models.protocol import ModelRequest
 
 
 _MAX_BYTES = 100_000_000

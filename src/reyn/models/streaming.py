@@ -13,6 +13,7 @@ import asyncio
 import codecs
 import json
 import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -21,13 +22,10 @@ import msgspec
 
 from reyn.documents import JsonError, check_values
 from reyn.errors import ResponseIncomplete
-from reyn.models.protocol import ModelAnswer, ToolCall, call_id
+from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode, ToolCall, call_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
     from reyn.journal.kinds import Usage
-    from reyn.models.protocol import ModelRequest, OutputMode
 
 
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 47}

@@ -6,15 +6,21 @@ The request was written for native tools. The tools are appended to the system m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from reyn.documents import JsonError, decode_json
-from reyn.models.protocol import PLAIN_TEXT, Message, ToolCall, call_id
-
-if TYPE_CHECKING:
-    from reyn.models.protocol import Model, ModelAnswer, ModelRequest, ToolDefinition
+from reyn.models.protocol import (
+    PLAIN_TEXT,
+    Message,
+    Model,
+    ModelAnswer,
+    ModelRequest,
+    ToolCall,
+    ToolDefinition,
+    call_id,
+)
 
 
 async def complete_with_text_tools(model: Model, request: ModelRequest) -> ModelAnswer:

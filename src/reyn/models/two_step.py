@@ -11,17 +11,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from reyn.journal.kinds import Usage
-from reyn.models.protocol import ANSWER_HEADING, Message
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reyn.models.protocol import ModelAnswer, ModelRequest
+from reyn.models.protocol import ANSWER_HEADING, Message, ModelAnswer, ModelRequest
 
 _CHOICE = re.compile(r'(?<!\\)"choice"\s*:\s*"')
 

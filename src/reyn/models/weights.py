@@ -16,17 +16,14 @@ import tempfile
 import time
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.errors import PullFailed
 from reyn.folders import FOLDER, OpenFolder, remove_tree
 from reyn.private_files import user_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _CHUNK_BYTES = 1 << 20
 _MAX_OVERHEAD_BYTES = 10_000_000

@@ -7,14 +7,13 @@ are performed: results are recorded, so a replay needs no count, and a resumed v
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reyn.journal import Blob
 
 SEARCH_SECONDS = 2.0

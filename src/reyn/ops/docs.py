@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from reyn.vocabulary import OpForm, OpSpec
 
 

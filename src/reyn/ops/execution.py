@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,16 +33,10 @@ from reyn.ops.op import (
     Targeted,
     Versioned,
 )
-from reyn.permissions import Allowed, Denied, NeedsApproval, refusal, unnamed_target
+from reyn.permissions import Allowed, Denied, NeedsApproval, Verdict, refusal, unnamed_target
 from reyn.permissions.gate import DUE_APPROVALS
 from reyn.vocabulary.schemas import OP_STATUSES
-from reyn.workspace import Change, ChangeUncertain, apply_change, locate
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from reyn.permissions import Verdict
-    from reyn.workspace import Location
+from reyn.workspace import Change, ChangeUncertain, Location, apply_change, locate
 
 
 def plan_op(

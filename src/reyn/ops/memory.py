@@ -7,14 +7,15 @@ agent remembers beyond a conversation is a file: the op plans its change, as any
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from reyn.journal.kinds import MemoryRequest
-from reyn.ops.budget import OpFailed
+from reyn.ops.budget import Deadline, OpFailed
 from reyn.ops.file.op import plan_file, plan_write
 from reyn.ops.file.reading import is_readable_below, text_at
 from reyn.ops.file.searching import TOO_LONG, Pattern, files_below
@@ -47,11 +48,6 @@ from reyn.ranking import best_matches
 from reyn.skills.agents import agent_of
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
 from reyn.workspace import FileError, Guard, Location, locate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from reyn.ops.budget import Deadline
 
 MAX_EXPERIENCE_CHARS = 2_000
 MAX_INDEX_CHARS = 4_000

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import yaml
@@ -21,9 +22,6 @@ from reyn.documents.document import FolderTimes
 from reyn.folders import FOLDER, OpenFolder, open_beneath
 from reyn.permissions.gate import SHARED, memory_scope
 from reyn.ranking import Ranking
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MEMORY_FOLDER = "reyn/memory"
 SLUG = r"^[a-z0-9][a-z0-9_-]{0,63}$"

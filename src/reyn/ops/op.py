@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_check
 
 import msgspec
 
-from reyn.config import PythonSettings, SandboxSettings
-from reyn.errors import RulesTooBroad
+from reyn.config import Config, PythonSettings, SandboxSettings
+from reyn.errors import Finding, RulesTooBroad
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
@@ -28,8 +28,6 @@ from reyn.workspace import Change, FileError, Location, PathInvalid, RecordedFil
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reyn.config import Config
-    from reyn.errors import Finding
     from reyn.sandbox import StopSignal
     from reyn.skills import Library, Skill
     from reyn.skills.cases import TrialReport

@@ -8,6 +8,7 @@ the files, and binary content is described by size and hash, so no change is inv
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,8 +16,6 @@ import msgspec
 from reyn.journal import canonical, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reyn.ops.op import Call, Plan
     from reyn.workspace import Change
 

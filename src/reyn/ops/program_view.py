@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import approval_of
+from reyn.ops.op import Env, approval_of
 from reyn.permissions import refusal
 from reyn.workspace import Location
 from reyn.workspace.files import FileError, Guard, is_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reyn.ops.op import Env
     from reyn.sandbox import PartialFolder
 
 MAX_ENTRIES = 50_000

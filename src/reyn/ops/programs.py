@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,6 @@ from reyn.workspace.observation import Observation
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.sandbox import Access, Outcome, ProgramLimits, StopSignal
 
 _ENDED = {"returncode": INTEGER, "stdout": STRING, "stderr": STRING, "truncated": BOOLEAN}

@@ -6,7 +6,8 @@ same name: recorded, counted towards the limits of the run, and replayed without
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,7 +27,7 @@ from reyn.ops.op import (
     approval_of,
     fitting,
 )
-from reyn.permissions import Denied
+from reyn.permissions import Denied, Verdict
 from reyn.ranking import Ranking
 from reyn.skills.agents import agent_of
 from reyn.skills.catalogue import Catalogue, SkillSummary
@@ -34,11 +35,6 @@ from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpTarget
 from reyn.vocabulary.schemas import BOOLEAN, STRING, array, single_form, text
 from reyn.workspace.recorded import run_path
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reyn.permissions import Verdict
 
 _ARGUMENTS = {"skill": text(200, min_length=1), "input": {"type": ["object", "string"], "maxLength": 1_000_000}}
 _PHASE = {"type": "object", "properties": {"phase": STRING, "artifact": {"type": "object"}, "path": STRING}}

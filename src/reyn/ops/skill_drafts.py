@@ -6,6 +6,7 @@ person approves that: they see lint, the graph, the results of the cases, and a 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,10 @@ from reyn.skills.drawing import to_text
 from reyn.skills.files import MAX_FILES, read_folder
 from reyn.skills.resolve import STDLIB
 from reyn.vocabulary.schemas import BOOLEAN, STRING, array, path, single_form, text
-from reyn.workspace import locate
+from reyn.workspace import Location, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reyn.sandbox import StopSignal
-    from reyn.workspace import Location
 
 LOCAL = "reyn/local"
 _RULE = "default: install drafts"

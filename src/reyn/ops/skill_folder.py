@@ -5,6 +5,7 @@ A draft is `workspace:draft/<name>/`. There is one in a run: a draft of another 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from reyn.errors import SkillNotFound
 from reyn.ops.budget import OpFailed, OpRefused
 from reyn.ops.file.reading import look_at
 from reyn.ops.op import Call, Env, OpSetup, Plan, approval_of
-from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.permissions import Denied, Gate, NeedsApproval, Verdict, refusal
 from reyn.permissions.gate import DEFAULT_RULE
 from reyn.skills.cases import CASES
 from reyn.skills.files import MAX_BYTES, MAX_FILES
@@ -23,10 +24,7 @@ from reyn.workspace import FileChange, Guard, Location, entries_of, locate, walk
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
-
-    from reyn.permissions import Gate, Verdict
 
 
 DRAFT = "workspace:draft"

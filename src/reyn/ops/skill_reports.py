@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from reyn.errors import ReynError, SkillNotFound
+from reyn.errors import Finding, ReynError, SkillNotFound
 from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, Result
 from reyn.ops.skill_folder import SkillReader
 from reyn.permissions import Denied
@@ -18,11 +19,6 @@ from reyn.skills.cases import MAX_CASES, case_files
 from reyn.skills.drawing import to_text
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, path, single_form, text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from reyn.errors import Finding
 
 _MAX_ISSUES = 200
 _MAX_LISTED = 20

@@ -7,6 +7,7 @@ A kind is built in, provided by an installed package (entry points of the group 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.asking import AskAgentOp, AskUserOp
 from reyn.ops.file.op import FileOp
 from reyn.ops.memory import CompactOp, ForgetOp, RecallOp, RememberOp
-from reyn.ops.op import HasOverview, Op, ProjectOp
+from reyn.ops.op import HasOverview, Op, OpSetup, ProjectOp
 from reyn.ops.programs import SandboxedExecOp, ShellOp
 from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import JudgeOutputOp, RunSkillOp, StartSkillOp
@@ -29,14 +30,11 @@ from reyn.ops.skill_drafts import SkillDraftOp, SkillImportOp, SkillInstallOp
 from reyn.ops.skill_reports import LintOp, SkillGraphOp, SkillResolveOp, SkillTryOp
 from reyn.ops.web.fetch import WebFetchOp
 from reyn.ops.web.search import WebSearchOp
-from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, OpSpec, Vocabulary
+from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, OpForm, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-    from reyn.ops.op import OpSetup
-    from reyn.vocabulary import OpForm
 
 OP_ENTRY_POINTS = "reyn.ops"
 

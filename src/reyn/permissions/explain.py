@@ -7,10 +7,11 @@ it decides about each action at the moment of execution.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,9 +23,6 @@ from reyn.permissions.targets import Target, access_of
 from reyn.skills.agents import agent_of
 from reyn.workspace import Location, Roots, locate
 from reyn.workspace.paths import folded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 PermissionAnswer = Literal["allow", "ask", "partly", "deny"]
 _NO_FOLDERS = Roots(Path(), Path(), Path())

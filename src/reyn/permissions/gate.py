@@ -7,25 +7,19 @@ no request is necessary. The state directory is out of reach for every skill.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from reyn.permissions.hosts import PRIVATE
-from reyn.permissions.paths import exact_pattern, must_spell, protected_name, restricted_below
-from reyn.permissions.rules import ASKED, OPEN, Policy, Requests, yaml_text
-from reyn.permissions.targets import AnyTarget, Restrictions, is_protected
+from reyn.permissions.paths import AccessMode, exact_pattern, must_spell, protected_name, restricted_below
+from reyn.permissions.rules import ASKED, OPEN, Policy, Requests, Rule, yaml_text
+from reyn.permissions.targets import AnyTarget, Restrictions, Target, is_protected
 from reyn.workspace import Location, Roots
 from reyn.workspace.paths import folded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.permissions.paths import AccessMode
-    from reyn.permissions.rules import Rule
-    from reyn.permissions.targets import Target
 
 
 class Allowed(msgspec.Struct, frozen=True):

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 import msgspec
 
 from reyn.config import Config, ModelSettings
-from reyn.config.load import CONFIG_FILES, merge_rules
+from reyn.config.load import CONFIG_FILES, ConfigSources, merge_rules
 from reyn.config.models import ADAPTERS
 from reyn.config.values import SEARCH_URLS, FileZones, McpServer, SearchSettings
-from reyn.documents import classes_of, fields_of, struct_in
+from reyn.documents import Document, TrustClass, classes_of, fields_of, struct_in
 from reyn.errors import OriginInvalid, ReynError
 from reyn.models.catalog import needs_trust
 from reyn.permissions.paths import AccessMode, PathPattern, must_spell
@@ -25,14 +26,11 @@ from reyn.secrets.handles import origin_of
 from reyn.skills.agents import Agents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from msgspec.structs import FieldInfo
 
-    from reyn.config.load import ConfigSources
     from reyn.config.user import UserConfig
-    from reyn.documents import Document, TrustClass
 
     Keys = tuple[str, ...]
 

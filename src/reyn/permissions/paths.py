@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,8 +21,6 @@ from reyn.errors import RulesTooBroad
 from reyn.workspace.paths import RECORDED_FOLDER, WORKSPACE, folded
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from reyn.workspace import Location, Roots
     from reyn.workspace.files import Identity
 

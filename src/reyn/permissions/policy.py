@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.config.load import CONFIG_FILES
-from reyn.documents import DocumentError, key_path, parse_yaml, read_text
+from reyn.documents import Document, DocumentError, key_path, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 from reyn.errors.codes import CONFIG_INVALID
 from reyn.permissions.paths import PathPattern
-from reyn.permissions.rules import Policy, RuleError, parse_rules, read_rules
+from reyn.permissions.rules import Policy, Rule, RuleError, parse_rules, read_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from reyn.config import Config
-    from reyn.documents import Document
-    from reyn.permissions.rules import Rule
     from reyn.permissions.trust import ProjectTrust
 
 

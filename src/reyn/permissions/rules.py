@@ -7,22 +7,26 @@ decides: `deny`, then `ask`, then `allow`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from reyn.documents import nearest
 from reyn.permissions.hosts import PRIVATE, host_pattern
-from reyn.permissions.paths import PathPattern, parse_patterns
-from reyn.permissions.targets import AnyTarget, access_of, is_file, is_granted, is_protected, python_name
+from reyn.permissions.paths import AccessMode, PathPattern, parse_patterns
+from reyn.permissions.targets import (
+    AnyTarget,
+    Restrictions,
+    Target,
+    access_of,
+    is_file,
+    is_granted,
+    is_protected,
+    python_name,
+)
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from reyn.permissions.paths import AccessMode
-    from reyn.permissions.targets import Restrictions, Target
 
 RuleEffect = Literal["allow", "ask", "deny"]
 EFFECTS: tuple[RuleEffect, ...] = ("deny", "ask", "allow")

@@ -15,15 +15,20 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.permissions.hosts import PRIVATE, Host, host_pattern
-from reyn.permissions.paths import LinkedFiles, PathPattern, RestrictedPath, linked_identity, names_of, protected_name
-from reyn.workspace import Location
-from reyn.workspace.paths import WORKSPACE, folded
+from reyn.permissions.paths import (
+    AccessMode,
+    LinkedFiles,
+    PathPattern,
+    RestrictedPath,
+    linked_identity,
+    names_of,
+    protected_name,
+)
+from reyn.workspace import Location, Roots
+from reyn.workspace.paths import WORKSPACE, Zone, folded
 
 if TYPE_CHECKING:
-    from reyn.permissions.paths import AccessMode
-    from reyn.workspace import Roots
     from reyn.workspace.files import Identity
-    from reyn.workspace.paths import Zone
 
 
 class AnyTarget(NamedTuple):

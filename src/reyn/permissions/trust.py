@@ -7,6 +7,7 @@ stored outside the project and covers exactly what the project wanted then.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +20,6 @@ from reyn.journal import canonical, digest
 from reyn.permissions.grants import AccessGrant, path_text, project_grants, project_pairs, without_trust
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reyn.config.models import ProjectModel
 
 UNTRUSTED = "the project is not trusted"

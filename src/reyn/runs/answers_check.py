@@ -8,19 +8,16 @@ same action, for the same rule, with a preview that showed it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from reyn.journal import decode, kinds
+from reyn.journal import Body, Event, Journal, decode, kinds
 from reyn.kernel.core.effects import APPROVED
 from reyn.kernel.world.inbox import answer_error
 from reyn.kernel.world.op_performer import action_digest, bound_rule
 from reyn.ops import Call, Plan
 from reyn.ops.preview import preview
-
-if TYPE_CHECKING:
-    from reyn.journal import Body, Event, Journal
 
 KINDS = frozenset(
     body.kind

@@ -9,21 +9,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
 from reyn.documents import JsonError, check_values
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
-from reyn.journal import GENESIS, Blob, Event, digest, kinds
+from reyn.journal import GENESIS, Blob, Event, Journal, RunRow, digest, kinds
 from reyn.journal.family import descendants, root_run
 from reyn.journal.kinds.shapes import Count
 from reyn.journal.registry import content_hashes, decode, link
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reyn.journal import Journal, RunRow
 
 ARCHIVE_FORMAT = 1
 _NO_DATA = msgspec.Raw()

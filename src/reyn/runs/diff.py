@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from reyn.journal import digest, kinds
-from reyn.runs.reader import read_run
+from reyn.journal import Event, digest, kinds
+from reyn.runs.reader import ReadEvent, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from reyn.journal import Event
     from reyn.journal.kinds import FrameMessage
-    from reyn.runs.reader import ReadEvent
 
 Cause = Literal["input", "skill", "settings", "rules", "model", "message", "frame", "answer", "end", "outside"]
 

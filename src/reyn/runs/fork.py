@@ -6,27 +6,22 @@ turn, too. The kernel executes the new run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, Event, canonical, kinds
-from reyn.journal.registry import chain_events
+from reyn.journal import Blob, Event, Journal, canonical, kinds
+from reyn.journal.registry import Body, chain_events
 from reyn.kernel import versions
-from reyn.runs.reader import read_run
-from reyn.skills import pin
+from reyn.runs.reader import ReadEvent, read_run
+from reyn.skills import Skill, pin
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from reyn.journal import Journal
-    from reyn.journal.registry import Body
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.runs.reader import ReadEvent
-    from reyn.skills import Skill
 
 
 class ForkState(NamedTuple):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -25,23 +26,18 @@ from reyn.context.render import (
     turn_parts,
 )
 from reyn.errors import EventInvalid, HistoryInvalid, ReynError
-from reyn.journal import decode, kinds
+from reyn.journal import Event, decode, kinds
 from reyn.kernel.core.limits import visits_left
-from reyn.runs.reader import read_run, turn_at
-from reyn.skills import unpin
+from reyn.runs.reader import RecordedTurn, read_run, turn_at
+from reyn.skills import Skill, unpin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from reyn.context.messages import NormalizedMessage
     from reyn.contract import Duty
-    from reyn.journal import Event
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.kernel.visit.model_call import TurnSpec
-    from reyn.runs.reader import RecordedTurn
-    from reyn.skills import Skill
 
 TOOLS = "tools"
 """The role of the native tools of a request among its messages, one tool per line."""

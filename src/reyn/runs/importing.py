@@ -9,6 +9,7 @@ executed: `fork` and `rerun` continue them as new runs.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.documents import JsonError, check_values
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, ReynError, RunIdTaken
-from reyn.journal import Batch, Body, MemoryJournal, check_json, decode, kinds
+from reyn.journal import Batch, Body, Event, Journal, MemoryJournal, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes
 from reyn.jsonschema import compile_schema
@@ -29,9 +30,6 @@ from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
 

@@ -6,6 +6,7 @@ protocol by which a process replies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,19 +30,14 @@ from reyn.errors import (
     SubRunFailed,
     WorkNotDone,
 )
-from reyn.journal import ENDED, decode, kinds
-from reyn.journal.family import descendants, open_question, parse_reply, root_run
+from reyn.journal import ENDED, Journal, RunRow, decode, kinds
+from reyn.journal.family import OpenQuestion, descendants, open_question, parse_reply, root_run
 from reyn.journal.results import display_status
-from reyn.journal.summary import SECOND, limit_of, summarize
+from reyn.journal.summary import SECOND, RunSummary, limit_of, summarize
 from reyn.permissions.gate import SWITCHES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reyn.journal import Journal, RunRow
-    from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
-    from reyn.journal.summary import RunSummary
 
 
 def next_action(journal: Journal, row: RunRow) -> NextAction | None:

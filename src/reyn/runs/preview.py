@@ -7,6 +7,7 @@ same way what a turn of a conversation has completed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,14 +16,14 @@ from msgspec.structs import replace
 from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
 from reyn.errors import InputInvalid, InternalError, RunNotResumable
-from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
+from reyn.journal import Blob, Body, InboxMessage, Journal, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import CallModel, PerformOp, Permit, PlanOp, ReadOverviews
+from reyn.kernel.core.effects import CallModel, Effect, PerformOp, Permit, PlanOp, ReadOverviews, StartChildren
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.core.run_state import apply
-from reyn.kernel.core.tape import RecordingEnded
+from reyn.kernel.core.tape import RecordingEnded, Tape
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.inbox import answer_error, inbox_events
@@ -37,22 +38,16 @@ from reyn.kernel.world.loading import (
     unpin_ops,
 )
 from reyn.runs.frames import RecordedPrompt
-from reyn.skills import pin, unpin
+from reyn.skills import Skill, pin, unpin
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from reyn.config import RunSettings
-    from reyn.journal import Body, Journal
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.core.driver import ProgramCompiler
-    from reyn.kernel.core.effects import Effect, StartChildren
     from reyn.kernel.core.snapshot import Models, RunState
-    from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.world.op_performer import OpPerformer
-    from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
 
     OverviewReader = Callable[[ReadOverviews, Tape], tuple[Body, tuple[Blob, ...]]]

@@ -7,6 +7,7 @@ between is completed by the next one.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,13 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, JournalError, RunBusy, RunInUse
 from reyn.folders import OpenFolder, measure_tree, open_beneath, remove_tree
-from reyn.journal import ENDED
+from reyn.journal import ENDED, Journal, RunRow, Status
 from reyn.journal.state_folder import WORKSPACES, open_state
 from reyn.kernel.world.loading import load_state
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
     from datetime import timedelta
     from pathlib import Path
-
-    from reyn.journal import Journal, RunRow, Status
 
 
 class PruneReport(msgspec.Struct, frozen=True):

@@ -6,16 +6,14 @@ has a fold of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.errors import ChainBroken, RunNotFound
-from reyn.journal import decode, kinds
+from reyn.journal import Body, Event, decode, kinds
 from reyn.kernel.core.run_state import EMPTY, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reyn.journal import Body, Event
     from reyn.kernel.core.snapshot import RunState
 
 

@@ -5,25 +5,20 @@ Imports no kernel, so that a program that only looks starts fast.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from reyn.journal.family import descendants, find_run, open_question, root_run
+from reyn.journal.family import OpenQuestion, descendants, find_run, open_question, root_run
 from reyn.journal.results import RunResult, display_status
-from reyn.journal.summary import summarize, to_result
+from reyn.journal.summary import RunSummary, summarize, to_result
 from reyn.runs.next_action import next_action, question_text
-from reyn.runs.usage import usage_report
+from reyn.runs.usage import Grouping, UsageReport, usage_report
 from reyn.workspace.restore import changed_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reyn.config.budgets import DayBudgets
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow
-    from reyn.journal.family import OpenQuestion
-    from reyn.journal.results import RunResult
-    from reyn.journal.summary import RunSummary
-    from reyn.runs.usage import Grouping, UsageReport
 
 
 class RecordedRuns:

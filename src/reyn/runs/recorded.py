@@ -6,13 +6,14 @@ executes a run is in `reyn.runtime`.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import ChainBroken, ConversationInvalid
-from reyn.journal import ENDED
+from reyn.journal import ENDED, Status
 from reyn.journal.family import check_not_imported
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.core.run_state import EMPTY
@@ -20,19 +21,18 @@ from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
-from reyn.runs.diff import compare, side_of
-from reyn.runs.frames import RecordedPrompt, read_handoffs, visit_contexts
-from reyn.runs.importing import check_archive, import_runs
+from reyn.runs.diff import DiffReport, compare, side_of
+from reyn.runs.frames import RecordedPrompt, VisitContext, read_handoffs, visit_contexts
+from reyn.runs.importing import ImportReport, check_archive, import_runs
 from reyn.runs.preview import next_prompt, settled_state
 from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.reading import RecordedRuns
 from reyn.runs.replayer import Replayer, verify
-from reyn.runs.run_files import RunFiles
+from reyn.runs.run_files import RunFiles, UndoReport
 from reyn.runs.usage import BudgetStatus, run_budgets
 from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
     from datetime import timedelta
 
     from reyn.context import NormalizedMessageList
@@ -40,15 +40,10 @@ if TYPE_CHECKING:
     from reyn.context.frame import ContextFrame
     from reyn.context.handoff import PhaseHandoff
     from reyn.context.messages import MemoryEntry
-    from reyn.journal import Status
     from reyn.journal.summary import RunSummary
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import ReplayReport, VerifyReport
     from reyn.kernel.world.services import Services
-    from reyn.runs.diff import DiffReport
-    from reyn.runs.frames import VisitContext
-    from reyn.runs.importing import ImportReport
-    from reyn.runs.run_files import UndoReport
 
 
 _IMPORT_LIMITS = ImportLimits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -9,30 +10,25 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import ChainBroken, HeadMismatch, HistoryInvalid, ReplayMismatch, RunNotFound
-from reyn.journal import GENESIS, canonical, decode, digest, kinds
+from reyn.journal import GENESIS, Body, Event, Journal, RunRow, canonical, decode, digest, kinds
 from reyn.journal.lifecycle import project
 from reyn.journal.registry import content_hashes, fixed_kinds
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import PerformOp
+from reyn.kernel.core.effects import Effect, PerformOp
 from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.tape import Tape
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import check_executable, missing_ops
 from reyn.kernel.world.op_performer import confirmed_result
-from reyn.ops import Call, DerivableChanges
+from reyn.ops import Call, DerivableChanges, OpTable
 from reyn.ops.op import DerivableResult, RecordedChanges
 from reyn.runs.answers_check import KINDS, AnswersCheck
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from reyn.journal import Body, Event, Journal, RunRow
-    from reyn.kernel.core.effects import Effect
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.ops import OpTable
 
 
 class Replayer:

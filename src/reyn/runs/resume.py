@@ -5,23 +5,20 @@ The checks write nothing. Their errors carry the action that does continue the r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.config import Limits
+from reyn.config import Limits, RunSettings
 from reyn.config.budgets import DAY_LIMITS, MESSAGE_LIMITS
 from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
-from reyn.journal import ENDED, AbortTurn, Cancel, Say, decode, kinds
+from reyn.journal import ENDED, AbortTurn, Cancel, Journal, Say, decode, kinds
 from reyn.journal.summary import limit_of
 from reyn.runs.next_action import answer_action, retry_action
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from reyn.config import RunSettings
-    from reyn.journal import Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
 

@@ -5,6 +5,7 @@ The changes are derived from events. `fork` writes the files of a workspace.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,12 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import RunBlocked
-from reyn.journal import decode, kinds
+from reyn.journal import Event, Journal, decode, kinds
 from reyn.journal.family import descendants
 from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_head, load_state
 from reyn.permissions import Denied, Gate, Policy
-from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
+from reyn.workspace import Change, FileError, Location, PathInvalid, apply_change, locate
 from reyn.workspace.restore import (
     Files,
     Restored,
@@ -30,13 +31,10 @@ from reyn.workspace.restore import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock
-    from reyn.workspace import Location
 
     GateOf = Callable[[RunState, Callable[[str], bytes]], Gate]
 

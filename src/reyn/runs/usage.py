@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -10,8 +11,6 @@ from reyn.journal.port import OpenReservation, open_reservations
 from reyn.journal.spending import run_accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reyn.config.budgets import Caps, DayBudgets
     from reyn.journal import Journal, SpendRow, kinds
     from reyn.kernel.world.budgets import BudgetedRun, Budgets

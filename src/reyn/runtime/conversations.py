@@ -7,13 +7,14 @@ A message goes to the inbox of the run. The process that executes the run, now o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from reyn.context.messages import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, ImagesUnsupported, InputInvalid, MutationInvalid, RunNotResumable
-from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
+from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, RunRow, Say
 from reyn.journal.family import check_not_imported, check_open, descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
@@ -24,9 +25,6 @@ from reyn.kernel.world.services import Observers
 from reyn.runtime.forks import copy_conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from reyn.journal import RunRow
     from reyn.journal.port import InboxPayload
     from reyn.journal.results import RunResult
     from reyn.kernel.world.services import Listener, OnDelta

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from reyn.errors import (
     RunIdTaken,
     UpgradeIncompatible,
 )
-from reyn.journal import ENDED, Blob, RaiseLimit, canonical
+from reyn.journal import ENDED, Blob, RaiseLimit, canonical, kinds
 from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import check_not_imported, descendants, lineage
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -34,6 +35,7 @@ from reyn.kernel.world.child_tasks import report_end
 from reyn.kernel.world.inbox import hold_claim, images_error, refuse_late_messages, stored_images
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
+    LoadedRun,
     NewRun,
     Resumption,
     check_ops,
@@ -48,29 +50,23 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
-from reyn.kernel.world.run_scope import current_scope
+from reyn.kernel.world.run_scope import RunScope, current_scope
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runtime.function_tools import find_function
 from reyn.runtime.run_warnings import run_warnings
 from reyn.runtime.same_call import RunCall, check_same_call, source_of
 from reyn.runtime.shared_runs import SharedRuns
-from reyn.skills import check_pinned, pin, unpin
+from reyn.skills import Skill, check_pinned, pin, unpin
 from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-
     from reyn.context import NormalizedMessageList
-    from reyn.journal import kinds
     from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
-    from reyn.kernel.world.loading import LoadedRun
-    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Observers, Services
     from reyn.models import Image
     from reyn.runs.recorded import Runs
-    from reyn.skills import Skill
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
 """Seconds between two looks at a run that another caller executes."""

@@ -10,25 +10,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, Body, Journal, RunRow, canonical, kinds
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
 from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
-from reyn.runs.fork import OpenVisit, append_fork_event, find_fork_point, fork_event, fork_input
-from reyn.runtime.executor import check_in_file
-from reyn.skills import check_pinned
+from reyn.runs.fork import ForkState, OpenVisit, append_fork_event, find_fork_point, fork_event, fork_input
+from reyn.runtime.executor import RunExecutor, check_in_file
+from reyn.skills import Skill, check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
-    from reyn.journal import Body, Journal, RunRow
     from reyn.journal.results import RunResult
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.world.services import Observers, Services
-    from reyn.runs.fork import ForkState
     from reyn.runs.reader import ReadEvent
-    from reyn.runtime.executor import RunExecutor
-    from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
 
 

@@ -9,9 +9,10 @@ rules; `executor` and the packages below do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from reyn.context.transcript import normalize
 from reyn.errors import (
@@ -25,11 +26,11 @@ from reyn.errors import (
 )
 from reyn.journal.cancellation import cancel_run
 from reyn.journal.family import check_not_imported, find_run, open_question
-from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
-from reyn.kernel.world.hooks import check_hooks
-from reyn.kernel.world.inbox import post_reply
+from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
+from reyn.kernel.world.hooks import Hook, check_hooks
+from reyn.kernel.world.inbox import PostedReply, post_reply
 from reyn.kernel.world.services import Observers, Services
-from reyn.permissions.trust import load_project
+from reyn.permissions.trust import LoadedProject, load_project
 from reyn.runs.next_action import unknown_question, unnamed_approval
 from reyn.runs.recorded import Runs
 from reyn.runtime.conversations import Conversations
@@ -40,20 +41,14 @@ from reyn.runtime.project import Project
 from reyn.runtime.run_stream import RunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
-    from typing import Self
 
     from reyn.journal import Journal
     from reyn.journal.results import RunResult
-    from reyn.kernel.runtime_types import Clock, Ids, People
-    from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.inbox import PostedReply
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
     from reyn.models import Image, Message, Model
     from reyn.ops import Op
-    from reyn.permissions.trust import LoadedProject
     from reyn.runtime.trials import Trials
     from reyn.sandbox import StopSignal
     from reyn.skills import Skill

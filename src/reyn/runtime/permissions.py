@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,28 +12,22 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import ApprovalUnknown, InputInvalid, OpUnknown
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.world.environments import roots_of
-from reyn.ops import Call, Env, Targeted
+from reyn.ops import Call, Env, OpTable, Targeted
 from reyn.ops.execution import plan_op
-from reyn.permissions import Allowed, Denied, Gate, SkillRequests, parse_requests, unnamed_target
+from reyn.permissions import Allowed, Denied, Gate, Policy, SkillRequests, parse_requests, unnamed_target
 from reyn.permissions.explain import RequestVerdict, explain_requests
 from reyn.permissions.policy import RulePlaces
 from reyn.permissions.rules import OPEN
 from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
-from reyn.skills import read_skill
+from reyn.skills import Skill, read_skill
 from reyn.skills.agents import CHAT, agent_of
-from reyn.workspace import RecordedFiles
+from reyn.workspace import RecordedFiles, Roots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from reyn.documents import Document
     from reyn.journal import Approval
     from reyn.kernel.world.services import Services
-    from reyn.ops import OpTable
-    from reyn.permissions import Policy
-    from reyn.skills import Skill
-    from reyn.workspace import Roots
 
 _EFFECTS = ("allow", "partly", "ask", "deny")
 """From the most to the least that a request gets."""

@@ -16,7 +16,7 @@ from reyn.journal.port import DATABASE, STATE
 from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.world.loading import pin_model
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp import read_definitions, write_definitions
+from reyn.ops.mcp import ToolDefinitions, read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from reyn.kernel.world.services import Services
     from reyn.models.listing import ModelStatus
     from reyn.ops import Overview
-    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.skills import Library, Skill
     from reyn.skills.agents import Agents

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Self
 
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Self
-
     from reyn.journal import Event
     from reyn.journal.results import RunResult
     from reyn.kernel.world.services import Listener

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,8 +16,6 @@ from reyn.skills.inputs import missing_class_warnings, unknown_field_warnings
 from reyn.skills.names import nfc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reyn.journal import kinds
     from reyn.kernel.world.services import Services
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.context.histories import HISTORIES
 from reyn.errors import RunIdTaken
-from reyn.journal import canonical, digest
+from reyn.journal import Blob, canonical, digest, kinds
 from reyn.skills.inputs import to_artifact
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
-    from reyn.journal import Blob, kinds
     from reyn.kernel.world.services import Services
     from reyn.skills import Skill
 

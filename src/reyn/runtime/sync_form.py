@@ -16,12 +16,10 @@ import inspect
 import os
 import threading
 import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from reyn.errors import CallImpossible
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 CLOSE_SECONDS = 5.0

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -27,13 +28,13 @@ from reyn.config import Config
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import CaseInvalid, ReynError, TrialTooDeep
 from reyn.folders import remove_temporary, take_lock
-from reyn.journal import MemoryJournal, decode, digest, kinds
+from reyn.journal import Event, MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.inbox import answer_error
 from reyn.kernel.world.services import Services
 from reyn.models.scripted import ScriptedModel
-from reyn.ops import Denied, OpTable, Plan, Targeted
+from reyn.ops import Call, Denied, Env, Op, OpTable, Plan, Targeted
 from reyn.ops.op import ProjectOp
 from reyn.permissions.rules import Rule
 from reyn.permissions.trust import ProjectTrust
@@ -44,12 +45,8 @@ from reyn.skills.cases import Case, CaseReport, TrialReport, case_files, read_ca
 from reyn.vocabulary import PERMISSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from reyn.journal import Event
     from reyn.journal.kinds import Question
     from reyn.journal.results import RunResult
-    from reyn.ops import Call, Env, Op
     from reyn.permissions import Policy
     from reyn.skills.resolve import MayRead
 

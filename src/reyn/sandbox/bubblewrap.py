@@ -11,18 +11,16 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from reyn.folders import open_beneath
 from reyn.sandbox.process import FOLDERS, Backend, is_below, launched, private_below, readable, readable_descriptor
 from reyn.sandbox.supervision import Access, PartialFolder, ProgramLimits, Running, memory_overuse, start_piped
 from reyn.sandbox.tasks import count_tasks, counts_namespaces, unused_user
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TEMPORARY = "/tmp"  # noqa: S108 - inside the sandbox, where it is a file system of its own
 _SHARED_MEMORY_BYTES = 16_000_000

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any
 
 
 def main() -> None:

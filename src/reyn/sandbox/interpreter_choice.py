@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from reyn.skills.modules import parse_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SYNTAX: tuple[tuple[type[ast.AST], str], ...] = (
     (ast.Yield, "`yield`"),

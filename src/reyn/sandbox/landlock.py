@@ -10,19 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from reyn.errors import SandboxStartFailed
 from reyn.folders import remove_temporary
 from reyn.sandbox.process import FOLDERS, Backend, existing, launched, private_below, readable
 from reyn.sandbox.reaping import Reaped
-from reyn.sandbox.supervision import memory_overuse
+from reyn.sandbox.supervision import Access, ProgramLimits, Running, memory_overuse
 from reyn.sandbox.tasks import count_tasks, unused_user
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
 _VERSION = 6
 _SPARE_TASKS = 16

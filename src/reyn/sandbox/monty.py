@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -24,8 +25,6 @@ from reyn.errors import SandboxStartFailed
 from reyn.sandbox.process import find_shortage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pydantic_monty import Monty, MontyError
 
     from reyn.sandbox.supervision import ProgramLimits, StopSignal

@@ -12,18 +12,15 @@ import platform
 import resource
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reyn.errors import SandboxStartFailed
 from reyn.sandbox.filters import FilterRules, compile_filter, is_supported
 from reyn.sandbox.supervision import Access, ProgramLimits, Running, supervise
 from reyn.sandbox.tasks import memory_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _PROBE_SECONDS = 20.0
 

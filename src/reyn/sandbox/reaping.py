@@ -10,16 +10,13 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reyn.errors import SandboxUnavailable
 from reyn.sandbox.process import search_path
 from reyn.sandbox.supervision import Outcome, ProgramLimits, Running, StopSignal, start_piped, supervise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _REAPER = Path(__file__).with_name("reaper.py")
 _KILL_SECONDS = 5.0

@@ -11,6 +11,7 @@ import selectors
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -20,8 +21,6 @@ from reyn.errors import SandboxStartFailed
 from reyn.sandbox.tasks import open_process, tree_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     T = TypeVar("T")
 
 _CHUNK = 65_536

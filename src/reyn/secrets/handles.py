@@ -7,13 +7,11 @@ scheme, host and port of a server. `Origins` stores the bindings; `reyn.config` 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from reyn.errors import OriginInvalid, SecretNameInvalid, SecretValueInvalid
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SCHEME = "secret://"
 VARIABLE_SCHEME = "env://"

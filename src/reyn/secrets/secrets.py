@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,13 +28,20 @@ from reyn.secrets.handles import (
     variable_of_handle,
 )
 from reyn.secrets.scrubber import Scrubber
-from reyn.secrets.stores import EnvironmentStore, FileStore, KeyringStore, SecretsFile, secrets_path, variable_of
+from reyn.secrets.stores import (
+    EnvironmentStore,
+    FileStore,
+    KeyringStore,
+    SecretsFile,
+    Source,
+    Store,
+    secrets_path,
+    variable_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from reyn.secrets.stores import Source, Store
 
 _logger = logging.getLogger("reyn.secrets")
 

@@ -7,6 +7,7 @@ back to the file silently.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -17,7 +18,6 @@ from reyn.private_files import PrivateFile, user_folder
 from reyn.secrets.handles import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from keyring.backend import KeyringBackend

@@ -6,6 +6,7 @@ instructions. The agent `default` exists without a file. A project can replace t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from reyn.config.models import Positive, ProjectModel
 from reyn.documents import (
+    Document,
     DocumentError,
     TrustClasses,
     check_keys,
@@ -26,14 +28,11 @@ from reyn.folders import names_in
 from reyn.journal import kinds
 from reyn.skills.front_matter import FRONT_MATTER
 from reyn.skills.names import find_path, is_valid_name, nfc
-from reyn.skills.values import END, ConversationSettings
+from reyn.skills.values import END, ConversationSettings, Skill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from reyn.documents import Document
-    from reyn.skills.values import Skill
 
 AGENTS = "reyn/agents"
 """The folder of the agents, relative to the project."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,12 +16,7 @@ from reyn.documents import DocumentError, TrustClasses, parse_front_matter, trus
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
 from reyn.skills.files import printable_line, to_front_matter, to_yaml
 from reyn.skills.names import is_valid_name
-from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, is_skill_node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from reyn.skills.values import AnyStep, ArtifactType, Skill
+from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, AnyStep, ArtifactType, Skill, is_skill_node
 
 SKILL_FILE = "SKILL.md"
 SOURCE = "agentskills"

@@ -6,16 +6,13 @@ a visit wrote.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.documents import nearest
-from reyn.errors import codes
+from reyn.documents import Document, KeyPath, nearest
+from reyn.errors import Finding, codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.documents import Document, KeyPath
-    from reyn.errors import Finding
     from reyn.skills.front_matter import PhaseFrontMatter
     from reyn.skills.values import MustAny
     from reyn.vocabulary import OpForm, Vocabulary

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.documents import nearest
+from reyn.documents import Document, nearest
 from reyn.errors import codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.names import is_valid_name
 from reyn.skills.values import USER_MESSAGE, ArtifactType
 
 if TYPE_CHECKING:
-    from reyn.documents import Document
     from reyn.skills.folder import SkillFolder
 
 ANY_OBJECT = ArtifactType("artifact", {"type": "object"})

@@ -7,8 +7,9 @@ skill.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,9 +17,6 @@ from reyn.documents import DocumentError, TrustClasses, read_raw, read_text, tru
 from reyn.errors import CaseInvalid
 from reyn.folders import OpenFolder, inside, names_in
 from reyn.skills.resolve import open_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CASES = "cases"
 MAX_CASES = 100

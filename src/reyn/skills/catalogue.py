@@ -6,6 +6,7 @@ A skill is read again only if one of its files, or a shared one, has changed.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,9 @@ import msgspec
 
 from reyn.documents.document import FolderTimes
 from reyn.errors import ReynError
-from reyn.skills.resolve import STANDARD, STDLIB
+from reyn.skills.resolve import STANDARD, STDLIB, Library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from reyn.skills.resolve import Library
     from reyn.skills.values import Skill
 
 _MAX_FILES = 500

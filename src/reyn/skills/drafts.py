@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,9 +19,6 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.files import to_front_matter, to_yaml
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, nfc
 from reyn.skills.values import ABORT, END, USER_MESSAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_TEXT = 2_000
 """The length of a text in an artifact, unless the plan has a JSON Schema for it."""

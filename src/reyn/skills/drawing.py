@@ -8,16 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.errors import GraphvizUnavailable
 from reyn.skills.graph import may_finish, successors
-from reyn.skills.values import END, is_skill_node
-
-if TYPE_CHECKING:
-    from reyn.skills.values import Skill
+from reyn.skills.values import END, Skill, is_skill_node
 
 _START = ""  # the source of the edge into the entry; no phase has this name
 _TIMEOUT = 60

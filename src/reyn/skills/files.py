@@ -6,6 +6,7 @@ Values are written so that the loader reads the same values back.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,6 @@ from reyn.documents import DocumentError, is_plain_text, parse_yaml, read_error
 from reyn.errors import AgentSkillInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 MAX_FILES = 200

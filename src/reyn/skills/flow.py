@@ -7,15 +7,13 @@ any path is accepted.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.skills.values import ArtifactType, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.values import AnyStep, ArtifactType, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from reyn.jsonschema import Schema
-    from reyn.skills.values import AnyStep
 
 FINDINGS_SCHEMA: Schema = {
     "type": "array",

@@ -5,24 +5,21 @@ Each file is parsed once. A file that cannot be parsed becomes a finding. What t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.documents import Document, DocumentError, parse_front_matter, parse_yaml
+from reyn.documents import Document, DocumentError, Severity, parse_front_matter, parse_yaml
 from reyn.errors import Finding, codes
 from reyn.skills import older_form
 from reyn.skills.names import find_path, is_valid_name, nfc
-from reyn.skills.older_form import OlderSkill
-from reyn.skills.resolve import STDLIB
+from reyn.skills.older_form import Converted, OlderSkill
+from reyn.skills.resolve import STDLIB, ReadFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from reyn.documents import Severity
-    from reyn.skills.older_form import Converted
-    from reyn.skills.resolve import ReadFiles
     from reyn.vocabulary import Vocabulary
 
 

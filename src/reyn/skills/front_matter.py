@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
-from reyn.documents import Codes, TrustClasses, check_keys, nearest, trust_classes, usable_keys
-from reyn.errors import codes
+from reyn.documents import Codes, Document, KeyPath, TrustClasses, check_keys, nearest, trust_classes, usable_keys
+from reyn.errors import Finding, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.values import (
     DEFAULT_ACT_TURNS,
     DEFAULT_OPS,
     STEP_TYPES,
+    AnyStep,
     AskUser,
     ConversationSettings,
     MustAny,
@@ -22,13 +24,6 @@ from reyn.skills.values import (
     RunOp,
     RunSkill,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reyn.documents import Document, KeyPath
-    from reyn.errors import Finding
-    from reyn.skills.values import AnyStep
 
 FRONT_MATTER = Codes(unknown=codes.UNKNOWN_KEY, wrong=codes.WRONG_VALUE, missing=codes.MISSING_KEY)
 """The codes of findings about the keys of front matter and of steps."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from reyn.skills.values import END, is_skill_node, skill_of
+from reyn.skills.values import END, Skill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from reyn.documents import Document
     from reyn.errors import Finding
     from reyn.skills.folder import SkillFolder
-    from reyn.skills.values import Skill
 
 
 def successors(skill: Skill, phase: str) -> tuple[str, ...]:

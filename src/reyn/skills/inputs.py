@@ -8,11 +8,10 @@ from reyn.documents import nearest
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema, lenient
-from reyn.skills.values import USER_MESSAGE, RunOp
+from reyn.skills.values import USER_MESSAGE, ArtifactType, PlacedStep, RunOp, Skill
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.skills.values import ArtifactType, PlacedStep, Skill
     from reyn.vocabulary import Vocabulary
 
 _LISTED_FIELDS = 8

@@ -6,14 +6,15 @@ graph. Rules that do not prevent a run are in `reyn.lint`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from reyn.documents import nearest
-from reyn.errors import SkillError, SkillInvalid, codes
+from reyn.documents import Document, KeyPath, nearest
+from reyn.errors import Finding, SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, check_must, members, must_groups
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
@@ -37,6 +38,7 @@ from reyn.skills.values import (
     END,
     STEP_TYPES,
     USER_MESSAGE,
+    AnyStep,
     ArtifactType,
     ConversationSettings,
     Iterate,
@@ -51,12 +53,8 @@ from reyn.skills.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from reyn.documents import Document, KeyPath
-    from reyn.errors import Finding
-    from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
     Ancestors = tuple[tuple[Path, str], ...]

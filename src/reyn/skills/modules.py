@@ -10,14 +10,13 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from reyn.documents import DocumentError, nearest
+from reyn.documents import Document, DocumentError, KeyPath, nearest
 from reyn.errors import codes
 from reyn.skills.names import find_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reyn.documents import Document, KeyPath
     from reyn.skills.folder import SkillFolder
     from reyn.skills.values import PythonCall
 

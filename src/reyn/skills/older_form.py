@@ -8,6 +8,7 @@ text, which have positions: the loader reads the result, and `reyn.lint.fix` wri
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from reyn.documents import Document, DocumentError, Position, check_keys, fields_of, nearest
+from reyn.documents import Document, DocumentError, KeyPath, Position, Severity, check_keys, fields_of, nearest
 from reyn.errors import Finding, codes
 from reyn.jsonschema import DRAFT_7, SchemaInvalid, compile_schema
 from reyn.skills.front_matter import (
@@ -31,9 +32,6 @@ from reyn.skills.front_matter import (
 from reyn.skills.yaml_nodes import YamlNodes, node_at, value_of, yaml_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reyn.documents import KeyPath, Severity
     from reyn.skills.yaml_nodes import YamlEntry
     from reyn.vocabulary import Vocabulary
 

@@ -5,20 +5,14 @@ The copy is content-addressed. It keeps the author's order of phases and holds n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from reyn.errors import RunBlocked
-from reyn.journal import check_json
-from reyn.jsonschema import compile_schema
+from reyn.journal import Blob, check_json
+from reyn.jsonschema import Schema, compile_schema
 from reyn.skills.values import END, PythonCall, Skill, Validate, is_skill_node, skill_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.journal import Blob
-    from reyn.jsonschema import Schema
 
 
 def pin(skill: Skill) -> Blob:

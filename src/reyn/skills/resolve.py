@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,8 +17,6 @@ from reyn.folders import FOLDER, OpenFolder, names_in, open_inside
 from reyn.skills.names import find_path, nfc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reyn.skills.values import Skill
     from reyn.vocabulary import Vocabulary
 

@@ -6,8 +6,9 @@ in `loader`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -15,9 +16,6 @@ from reyn.config.values import ContextChoice
 from reyn.documents import TrustClasses, trust_classes
 from reyn.journal import Blob, ordered
 from reyn.jsonschema import Schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10

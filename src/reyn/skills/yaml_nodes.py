@@ -6,6 +6,7 @@ writer can copy what did not change.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
@@ -14,8 +15,6 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from reyn.documents import plain_scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     YamlEntry = tuple[Node, Node]
 
 N = TypeVar("N", bound=Node)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from reyn.journal import GENESIS, Blob, Body, Event, kinds, registry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class SteppingClock:

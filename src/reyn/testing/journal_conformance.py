@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -27,17 +28,14 @@ from reyn.journal import (
     Cancel,
     Deletion,
     Event,
+    Journal,
     RaiseLimit,
+    RunRow,
     encode,
     kinds,
     link,
 )
 from reyn.testing.fixtures import NOTE, budget_reserved, budget_settled, events_after, phase_started, run_started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.journal import Journal, RunRow
 
 
 def begin(journal: Journal, run_id: str, *bodies: Body) -> list[Event]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 import msgspec
@@ -22,13 +23,9 @@ import msgspec
 from reyn.errors import ModelError
 from reyn.journal.kinds import Usage
 from reyn.jsonschema import compile_schema
-from reyn.models import ClosableModel, Message, ModelAnswer, ModelRequest, OutputMode
+from reyn.models import ClosableModel, Message, Model, ModelAnswer, ModelRequest, OutputMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from reyn.models import Model
-
     T = TypeVar("T")
 
 CONTRACT: dict[str, Any] = {

@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from reyn.folders import FOLDER, OpenFolder, open_beneath, take_lock
 from reyn.journal import digest
@@ -20,6 +21,7 @@ from reyn.workspace.files import (
     TEMPORARY,
     ChangeUncertain,
     FileError,
+    Fingerprint,
     FolderHandle,
     Guard,
     fingerprint,
@@ -30,11 +32,6 @@ from reyn.workspace.files import (
     translated,
 )
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from reyn.workspace.files import Fingerprint
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

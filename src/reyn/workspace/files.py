@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -21,7 +22,6 @@ from reyn.journal import Blob
 from reyn.journal.kinds import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from reyn.workspace.paths import Location, Parts, Roots, Zone

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from reyn.workspace.files import TEMPORARY, FileChange, FileError, FolderHandle, Guard, is_utf8, read
-from reyn.workspace.paths import may_have_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reyn.workspace.files import FileImage
-    from reyn.workspace.paths import Location, Roots
+from reyn.workspace.files import TEMPORARY, FileChange, FileError, FileImage, FolderHandle, Guard, is_utf8, read
+from reyn.workspace.paths import Location, Roots, may_have_entries
 
 MAX_OBSERVED = 50_000
 """The number of files and folders that are looked at."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WORKSPACE = "workspace:"
 RECORDED_FOLDER = ".full"

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import ChainMap
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 
-from reyn.journal import decode, kinds
+from reyn.journal import Body, Event, Journal, decode, kinds
 from reyn.workspace.files import FolderEntry
-from reyn.workspace.paths import RECORDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, MutableMapping, Sequence
-
-    from reyn.journal import Body, Event, Journal
-    from reyn.workspace.paths import Parts
+from reyn.workspace.paths import RECORDED, Parts
 
 INPUT, RESULT = "input", "result"
 """The names of the input of a run, and of what its postprocessor returned."""

@@ -5,23 +5,17 @@ A record may be forged, so every file passes the permission gate, which the call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from reyn.journal import Event, decode, digest, kinds
+from reyn.journal import Event, Journal, decode, digest, kinds
 from reyn.journal.kinds import Change, RestoreVerdict
 from reyn.journal.registry import kinds as registered
 from reyn.workspace.changes import revert
 from reyn.workspace.files import FileError, read
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from reyn.journal import Event, Journal
-
 
 Decide = Callable[[Location], tuple[str, str]]
 """Asks the permission gate about writing a file: the rule that decided, and the reason if it is denied."""

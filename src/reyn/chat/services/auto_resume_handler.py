@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.errors import ReynError, RunBusy
-from reyn.journal import ENDED
+from reyn.journal import ENDED, RunRow
 from reyn.journal.kinds import AGENT_PREFIX
 
 if TYPE_CHECKING:
-    from reyn.journal import RunRow
     from reyn.journal.results import RunResult
     from reyn.runtime import OSRuntime, SyncRuntime
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from reyn.chat.reader import read_turns
-from reyn.journal import kinds
+from reyn.journal import Journal, kinds
 from reyn.kernel.core.conversations import reply_text
 from reyn.kernel.world.loading import first_event
-
-if TYPE_CHECKING:
-    from reyn.journal import Journal
 
 
 class ChainLink(msgspec.Struct, frozen=True):

@@ -6,17 +6,15 @@ A text never replies to a question that authorises an effect: the user names suc
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from reyn.chat.items import Redirected
+from reyn.chat.items import ChatItem, QuestionAsked, Redirected
 from reyn.errors import QuestionUnknown, ReplyInvalid
 from reyn.journal.family import parse_reply
 from reyn.kernel.world.inbox import answer_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.chat.items import ChatItem, QuestionAsked
     from reyn.chat.services.intervention_registry import InterventionRegistry
     from reyn.chat.services.skill_runner import SkillRunner
     from reyn.journal.kinds import Question

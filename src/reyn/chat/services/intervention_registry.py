@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from reyn.chat.items import QuestionAsked
-from reyn.kernel.runtime_types import LATER
+from reyn.kernel.runtime_types import LATER, Later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reyn.journal.kinds import Question
-    from reyn.kernel.runtime_types import Later
 
 
 class InterventionRegistry:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from reyn.chat.items import SkillEnded
+from reyn.chat.items import ChatItem, SkillEnded, SkillProgressed
 from reyn.chat.reader import read_progress
 from reyn.errors import ReynError, RunBusy
 from reyn.kernel.world.child_tasks import unreported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.chat.items import ChatItem, SkillProgressed
     from reyn.journal import Event, RunRow
     from reyn.kernel.core.snapshot import RunState
     from reyn.runtime import OSRuntime

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.chat.reader import Speaker, read_turns, text_of
 from reyn.errors import ConversationInvalid
-from reyn.journal import Rename, kinds
+from reyn.journal import Event, InboxMessage, Rename, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from reyn.journal import Event, InboxMessage
     from reyn.journal.canonical import ReadBlob
 
 

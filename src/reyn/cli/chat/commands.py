@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reyn.chat.services.budget_gateway import spending_of
 from reyn.chat.services.compaction_controller import compactions
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.memory_service import MemoryService
-from reyn.chat.services.router_host_adapter import router_view
+from reyn.chat.services.router_host_adapter import RouterView, router_view
 from reyn.cli.output import budget_text, charge_text, short, tokens_text
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.chat import Conversation
-    from reyn.chat.services.router_host_adapter import RouterView
     from reyn.runtime import OSRuntime
 
 CHAT_COMMANDS = {

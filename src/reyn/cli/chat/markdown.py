@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Markdown, TableElement
 from rich.table import Table
 from rich.text import Text
@@ -18,9 +19,6 @@ from rich.text import Text
 from reyn.cli.writer import Line, Styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import ConsoleOptions, RenderResult
     from rich.style import Style
 
 _MIN_COLUMN = 4

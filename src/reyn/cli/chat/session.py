@@ -7,10 +7,11 @@ import io
 import os
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from reyn.chat import Reply
+from reyn.chat import Conversation, QuestionAsked, Reply
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli.chat.commands import ChatCommands
 from reyn.cli.output import next_lines
@@ -20,10 +21,6 @@ from reyn.kernel.runtime_types import EXIT_CODES
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-    from typing import Any
-
-    from reyn.chat import Conversation, QuestionAsked
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import OSRuntime
 

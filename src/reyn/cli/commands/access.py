@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,10 @@ from reyn.cli.groups import command, group
 from reyn.cli.options import json_option
 from reyn.cli.output import reyn_command, short, table_lines, time_of
 from reyn.cli.project import open_existing_project, project_root, skill_name
-from reyn.cli.writer import Line, Report, Styled, is_attended, out, styled, wants_json
+from reyn.cli.writer import Line, Printed, Report, Styled, is_attended, out, styled, wants_json
 from reyn.errors import ConfigError, InputInvalid, ProjectNotFound, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.cli.writer import Printed
     from reyn.runtime.permissions import OpReport, PermissionReport
 
 _COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import shlex
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from reyn.cli.writer import Raw, Report, out, wants_json
 from reyn.errors import ConfigError, OpUnknown, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from reyn.context.budget import FrameSection
     from reyn.runtime import SyncRuntime
     from reyn.skills import Skill

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +17,6 @@ from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ConversationInvalid, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.chat.services.chain_manager import ChainLink
     from reyn.chat.services.snapshot_journal import RecordedMessage
     from reyn.journal import RunRow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,15 +20,13 @@ from reyn.errors import (
     AgentSkillInvalid,
     CaseInvalid,
     FileExists,
+    Finding,
     FixImpossible,
     SkillNotExportable,
     SkillNotFound,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reyn.errors import Finding
     from reyn.skills import Library
     from reyn.vocabulary import Vocabulary
 

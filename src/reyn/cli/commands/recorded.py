@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
@@ -20,9 +21,6 @@ from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ArchiveInvalid, JournalError, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import BinaryIO
-
     from reyn.journal import Event, Status
     from reyn.kernel.runtime_types import ReplayReport, VerifyReport
     from reyn.runs.diff import Decision, DiffReport

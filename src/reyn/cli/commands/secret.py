@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
 from reyn.cli.groups import group
 from reyn.cli.options import json_option
 from reyn.cli.writer import Report, out
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _MAX_BYTES = 1_000_000
 """Larger than any valid secret; bounds the read of an endless input."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -27,13 +28,10 @@ from reyn.cli.output import (
     time_of,
 )
 from reyn.cli.project import open_existing_project, open_runs
-from reyn.cli.writer import Line, Raw, Report, clean, is_terminal
+from reyn.cli.writer import Line, Printed, Raw, Report, Styled, clean, is_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.cli.timeline import TimelineEntry
-    from reyn.cli.writer import Printed, Styled
     from reyn.journal import RunRow
     from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,11 @@ from reyn.cli.hints import NEXT_COMMANDS, full_hint
 from reyn.cli.options import chosen_settings, json_option, setting_options
 from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
-from reyn.cli.writer import Line, Raw, Report, clean, out, styled
+from reyn.cli.writer import Line, Printed, Raw, Report, clean, out, styled
 from reyn.errors import FINDINGS, JournalError, ModelUnknown, ReynError, UsageError, all_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.cli.checks import Check
-    from reyn.cli.writer import Printed
     from reyn.journal import RunRow
     from reyn.models.listing import ModelStatus
 

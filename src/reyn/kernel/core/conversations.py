@@ -6,12 +6,14 @@ compile pipeline. That of a conversation has what every visit completed, also on
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.context import (
+    ContextMutation,
     ContextReplace,
     ContextSummary,
     DataFromSelfRef,
@@ -21,7 +23,7 @@ from reyn.context import (
 )
 from reyn.context.compile import compile_messages
 from reyn.context.histories import HISTORIES, system_of
-from reyn.context.messages import NormalizedMessage
+from reyn.context.messages import Memory, NormalizedMessage
 from reyn.context.records import mutation_of
 from reyn.context.render import recorded_mutation, rendered_message
 from reyn.context.selfref import forget, memory_text, remember
@@ -31,10 +33,6 @@ from reyn.journal import kinds
 from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from reyn.context import ContextMutation
-    from reyn.context.messages import Memory
     from reyn.journal.canonical import ReadBlob
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"

@@ -7,10 +7,11 @@ that changes something and whenever the run stops.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
-from reyn.journal import kinds
+from reyn.journal import Blob, Body, kinds
 from reyn.kernel.core.effects import (
     EXPIRED,
     UNKNOWN_OUTCOME,
@@ -24,15 +25,11 @@ from reyn.kernel.core.effects import (
     decode_answer,
 )
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit, next_move, stop_for
-from reyn.kernel.core.tape import RecordingEnded
+from reyn.kernel.core.tape import RecordingEnded, Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from reyn.config import RunSettings
-    from reyn.journal import Blob, Body
     from reyn.kernel.core.snapshot import RunState
-    from reyn.kernel.core.tape import Tape
     from reyn.skills import Skill
 
     ProgramCompiler = Callable[[kinds.RunStarted], "Program"]

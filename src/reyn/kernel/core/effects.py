@@ -6,22 +6,20 @@ dataclasses, which cost several times as much to create: an effect lives as long
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from reyn.journal import canonical, digest, kinds
+from reyn.journal import Blob, Body, canonical, digest, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
     from reyn.config.values import CounterName
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FittedText
     from reyn.context.messages import NormalizedMessage
     from reyn.context.tokens import TokenCounter
-    from reyn.journal import Blob, Body
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.core.conversations import Transcript
     from reyn.models import Candidate, ToolDefinition, Turn

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from reyn.config import Limits
+from reyn.config import Limits, RunSettings
 from reyn.config.budgets import BUDGET_LIMITS, MESSAGE_LIMITS, money_text
 from reyn.journal import kinds
 from reyn.journal.summary import SECOND, limit_of
@@ -14,7 +14,6 @@ from reyn.kernel.core.effects import Pause
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
-    from reyn.config import RunSettings
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.skills import Skill

@@ -8,17 +8,15 @@ import msgspec
 
 from reyn.context.frame import Repetition
 from reyn.errors import InternalError
-from reyn.journal import kinds
+from reyn.journal import Body, kinds
 from reyn.journal.summary import PATH_LENGTH, limit_of
 from reyn.kernel.core.limits import allowance_reason, refusal_reason, visits_left
-from reyn.skills import may_finish
+from reyn.skills import Skill, may_finish
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.journal import Body
     from reyn.kernel.core.snapshot import Ending, RunState
-    from reyn.skills import Skill
 
 
 class Visit(msgspec.Struct, frozen=True):

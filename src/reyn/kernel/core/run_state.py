@@ -6,18 +6,14 @@ are folded in `reyn.journal.lifecycle`, what the result of a run needs in `reyn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from reyn.errors import ChainBroken, HistoryInvalid
-from reyn.journal import decode, kinds
+from reyn.journal import Body, Event, decode, kinds
 from reyn.journal.summary import count_time, is_timed, summary_rule
 from reyn.kernel.core import rules
 from reyn.kernel.core.snapshot import RunState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from reyn.journal import Body, Event
 
 EMPTY = RunState(
     started=kinds.RunStarted(

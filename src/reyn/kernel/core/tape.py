@@ -7,21 +7,19 @@ replaying are the same code.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from reyn.errors import ChainBroken, ReplayMismatch
-from reyn.journal import Blob, Body, Event, decode, encode, kinds, link
+from reyn.journal import Blob, Body, Event, Journal, decode, encode, kinds, link
 from reyn.journal.registry import kinds as registered
 from reyn.journal.registry import without_text
 from reyn.kernel import versions
 from reyn.kernel.core.run_state import apply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-
-    from reyn.journal import Journal
     from reyn.kernel.core.effects import Effect
     from reyn.kernel.core.snapshot import RunState
 

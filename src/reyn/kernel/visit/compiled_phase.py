@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.values import HandoffSettings, PromptLimit
+from reyn.config.values import CounterName, HandoffSettings, PromptLimit
 from reyn.context.field_order import field_order
 from reyn.context.frame import stable_frame
-from reyn.context.handoff import choose_context
+from reyn.context.handoff import PhaseContext, choose_context
 from reyn.context.tokens import ESTIMATING, NEUTRAL
 from reyn.contract import (
+    Candidate,
     Contract,
+    Duty,
     candidates_of,
     duties_of,
     limit_forms,
@@ -24,26 +27,17 @@ from reyn.contract import (
 )
 from reyn.journal import Blob, kinds, ordered
 from reyn.journal.summary import limit_of
-from reyn.jsonschema import compile_schema, lenient
+from reyn.jsonschema import Schema, Validator, compile_schema, lenient
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.visit.model_call import TurnSpec
-from reyn.skills import may_finish, successors
-from reyn.skills.allowed_ops import parse_source
-from reyn.vocabulary import OpTarget
+from reyn.skills import Skill, may_finish, successors
+from reyn.skills.allowed_ops import FillSource, parse_source
+from reyn.vocabulary import OpSpec, OpTarget, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from reyn.config import RunSettings
-    from reyn.config.values import CounterName
-    from reyn.context.handoff import PhaseContext
-    from reyn.contract import Candidate, Duty
-    from reyn.jsonschema import Schema, Validator
     from reyn.kernel.core.snapshot import RunState
-    from reyn.skills import Skill
-    from reyn.skills.allowed_ops import FillSource
     from reyn.skills.values import Phase
-    from reyn.vocabulary import OpSpec, Vocabulary
 
 
 _UNKNOWN = PromptLimit()

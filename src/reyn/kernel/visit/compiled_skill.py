@@ -5,6 +5,7 @@ A compiled skill does not change during a run and is shared by all runs of the s
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
@@ -13,8 +14,6 @@ from reyn.kernel.visit.phase_executor import postprocess, visit, visit_skill
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from reyn.config import RunSettings
     from reyn.kernel.core.effects import Effect
     from reyn.kernel.core.snapshot import RunState

@@ -7,17 +7,18 @@ number of handoffs per phase are limited, so the cost of a visit does not grow w
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from reyn.config.values import HANDOFF_FIELDS
-from reyn.context import ContextBudgetResult, PhaseHandoff, apply_context_budget, build_phase_context
+from reyn.config.values import HANDOFF_FIELDS, CounterName
+from reyn.context import ContextBudgetResult, PhaseHandoff, PhaseManifest, apply_context_budget, build_phase_context
 from reyn.context.budget import FittedText, SectionCost
 from reyn.context.field_order import plain_text
-from reyn.context.handoff import HandoffContext, assemble_handoff_context, fold_lines
-from reyn.context.tokens import CHARS, truncate_to_length
+from reyn.context.handoff import HandoffContext, HandoffStatus, assemble_handoff_context, fold_lines
+from reyn.context.tokens import CHARS, TokenCounter, truncate_to_length
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import FitTokens
@@ -25,12 +26,6 @@ from reyn.kernel.visit.prompt_budget import recall_fitted
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from reyn.config.values import CounterName
-    from reyn.context import PhaseManifest
-    from reyn.context.handoff import HandoffStatus
-    from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase

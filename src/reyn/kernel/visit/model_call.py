@@ -11,6 +11,7 @@ import msgspec
 
 from reyn.context import (
     AssistantMessage,
+    ContextMutation,
     InvocationSpec,
     MultimodalToolResult,
     PromptContract,
@@ -19,10 +20,10 @@ from reyn.context import (
     UserMessage,
     static_text,
 )
-from reyn.context.frame import advised
+from reyn.context.frame import StableFrame, advised
 from reyn.context.prompt import closing_text, task_text
 from reyn.context.render import image_parts, results_message
-from reyn.contract import Accepted
+from reyn.contract import Accepted, Contract
 from reyn.journal import Blob, canonical, digest, kinds, ordered
 from reyn.jsonschema.words import one_line
 from reyn.kernel.core.limits import within_allowance
@@ -31,9 +32,6 @@ from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
     from reyn import models
-    from reyn.context import ContextMutation
-    from reyn.context.frame import StableFrame
-    from reyn.contract import Contract
     from reyn.contract.verdicts import Judgement
     from reyn.kernel.core.effects import CallModel, ModelReply
     from reyn.kernel.core.tape import Tape

@@ -17,7 +17,7 @@ from reyn.journal import Blob, canonical, decode, digest, kinds
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.core.conversations import memory_error, reply_text
 from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
-from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, plan_call, question_id
+from reyn.kernel.visit.waits import Planned, RejectedOp, action_id, ask_person, plan_call, question_id
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
 from reyn.workspace.recorded import artifact_name
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import RunContext
     from reyn.kernel.visit.completed_steps import CompletedSteps
-    from reyn.kernel.visit.waits import Planned
     from reyn.kernel.visit.work import Work
     from reyn.vocabulary import OpForm, Vocabulary
 

@@ -7,6 +7,7 @@ visits a node that is a skill; `postprocess` turns the finish artifact into the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -26,13 +27,19 @@ from reyn.journal.summary import limit_of
 from reyn.kernel.core.effects import CheckOutput, Pause, PlanChild, Restore, TurnInterrupted, await_child
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
-from reyn.kernel.visit.compiled_phase import Targets
+from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, Targets
 from reyn.kernel.visit.handoffs import hand_in, hand_over
 from reyn.kernel.visit.op_dispatch import OpLog
-from reyn.kernel.visit.prompt_budget import fit_prompt
+from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft, fit_prompt
 from reyn.kernel.visit.steps import StepFault, run_steps
 from reyn.kernel.visit.transcript_budget import fit_transcript
-from reyn.kernel.visit.turn import TurnContext, execute_single_llm_phase, schedule_tool_batch
+from reyn.kernel.visit.turn import (
+    LlmPhaseResult,
+    ToolBatchResult,
+    TurnContext,
+    execute_single_llm_phase,
+    schedule_tool_batch,
+)
 from reyn.kernel.visit.visit_input import prepare_input, read_overviews
 from reyn.kernel.visit.waits import refusal_of, review_decision, sent_back
 from reyn.kernel.visit.work import Work
@@ -40,15 +47,10 @@ from reyn.skills import successors
 from reyn.skills.values import END, skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reyn.context.handoff import HandoffStatus
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
     from reyn.kernel.visit.model_call import TurnSpec
-    from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
-    from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
 
 MAX_TRUNCATED_READS = 10
 """Turns in which a visit may read more of truncated content; they cost no act turns."""

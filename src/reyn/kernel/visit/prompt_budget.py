@@ -6,14 +6,15 @@ the limit `max_prompt_tokens`. This module decides the order; `reyn.context.budg
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from reyn.context import assemble_sections
+from reyn.context import NormalizedMessageList, assemble_sections
 from reyn.context.budget import FittedText, Section, SectionCost
 from reyn.context.render import HANDOFF_HEADING, message_text, read_marker
-from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX, CalibratedCounter
+from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX, CalibratedCounter, TokenCounter
 from reyn.context.transcript import NO_MESSAGES
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
@@ -22,11 +23,7 @@ from reyn.kernel import versions
 from reyn.kernel.core.effects import FitTokens, Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from reyn.config.values import CounterName
-    from reyn.context import NormalizedMessageList
-    from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.model_call import TurnSpec

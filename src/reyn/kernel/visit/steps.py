@@ -6,6 +6,7 @@ recovery. Results are JSON, and an artifact is never modified in place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,22 +18,17 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import ExecuteChild, PlanChild, StartChildren, await_child
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.core.snapshot import POSTPROCESSOR
-from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
+from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, RunContext, credentials_of
 from reyn.kernel.visit.completed_steps import CompletedSteps
-from reyn.kernel.visit.op_dispatch import run_op
+from reyn.kernel.visit.op_dispatch import OpLog, OpOutcome, run_op
 from reyn.kernel.visit.waits import ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_data_path
 from reyn.skills.modules import python_entry
-from reyn.skills.values import AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.values import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import RunContext
-    from reyn.kernel.visit.op_dispatch import OpLog, OpOutcome
-    from reyn.skills.values import AnyStep
 
 _MAX_FINDINGS = 20
 _FATAL = ("fail", "result")

@@ -12,16 +12,17 @@ left out for it, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from reyn.context import assemble_sections
+from reyn.context import NormalizedMessageList, assemble_sections
 from reyn.context.budget import FittedText, Section, SectionCost
-from reyn.context.messages import RESULTS_PARTS
+from reyn.context.messages import RESULTS_PARTS, NormalizedMessage
 from reyn.context.records import stored_message
 from reyn.context.render import message_text, sent_text
-from reyn.context.tokens import BYTES, NEUTRAL, CalibratedCounter
+from reyn.context.tokens import BYTES, NEUTRAL, CalibratedCounter, TokenCounter
 from reyn.journal import Blob, kinds
 from reyn.kernel.visit.prompt_budget import (
     CORRECTION,
@@ -29,6 +30,8 @@ from reyn.kernel.visit.prompt_budget import (
     MESSAGE_TOKENS,
     NEW_RESULT,
     OLD_RESULT,
+    Contents,
+    Draft,
     Piece,
     Prompt,
     PromptLayout,
@@ -37,17 +40,11 @@ from reyn.kernel.visit.prompt_budget import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from reyn.context import NormalizedMessageList
-    from reyn.context.messages import NormalizedMessage
-    from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.conversations import Transcript
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.model_call import TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
-    from reyn.kernel.visit.prompt_budget import Contents, Draft
 
 _LEFT_OUT = "(older turns are left out)\n\n"
 _MARKER_TOKENS = 40

@@ -8,6 +8,7 @@ and a frame refers to the transcript by length and digest, so that a turn costs 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from reyn.context import (
     AssistantTruncated,
+    ContextMutation,
     NormalizedMessageList,
     ToolResult,
     UserMessage,
@@ -23,7 +25,7 @@ from reyn.context import (
     estimate_tokens,
     turn_message,
 )
-from reyn.context.frame import Execution
+from reyn.context.frame import Execution, Rollback
 from reyn.context.records import mutation_of, stored_system
 from reyn.context.render import (
     TurnFrame,
@@ -36,29 +38,20 @@ from reyn.context.render import (
     sent_text,
     turns_left_note,
 )
-from reyn.contract import Accepted, Rejected
+from reyn.contract import Accepted, Acting, Rejected
 from reyn.journal import Blob, kinds
-from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel
-from reyn.kernel.visit.model_call import aborted_batch, answer_message, ask, next_answer, tool_result
-from reyn.kernel.visit.op_dispatch import NativeCalls, interrupted_ops, run_op
-from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
+from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel, ModelReply
+from reyn.kernel.visit.model_call import TurnSpec, aborted_batch, answer_message, ask, next_answer, tool_result
+from reyn.kernel.visit.op_dispatch import NativeCalls, OpLog, interrupted_ops, run_op
+from reyn.kernel.visit.prompt_budget import Contents, Prompt, TurnDraft
 from reyn.models import PerformedOp, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reyn.context import ContextMutation
-    from reyn.context.frame import Rollback
     from reyn.context.messages import NormalizedMessage
-    from reyn.contract import Acting
     from reyn.kernel.core.conversations import Transcript
-    from reyn.kernel.core.effects import ModelReply
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
-    from reyn.kernel.visit.model_call import TurnSpec
-    from reyn.kernel.visit.op_dispatch import OpLog
-    from reyn.kernel.visit.prompt_budget import Prompt
     from reyn.kernel.visit.transcript_budget import TranscriptLimit
 
 _NO_MESSAGES = NormalizedMessageList()

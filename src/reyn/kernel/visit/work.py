@@ -6,6 +6,7 @@ record, so that recovery and replay find the same work done.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -14,8 +15,6 @@ from reyn.context.render import work_note
 from reyn.permissions.gate import ASK_RULE, DEFAULT_RULE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.contract import Duty
     from reyn.journal.kinds import OpStatus
     from reyn.jsonschema import Schema

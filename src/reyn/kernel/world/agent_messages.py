@@ -7,6 +7,7 @@ above it, and stops where it waits for the next message. States are those of a t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,27 +15,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from reyn.errors import ChainTooDeep, ReynError, RunBusy
-from reyn.journal import ENDED, AbortTurn, Blob, Cancel, canonical, kinds
+from reyn.journal import ENDED, AbortTurn, Blob, Cancel, Journal, RunRow, canonical, kinds
 from reyn.journal.family import descendants
 from reyn.journal.summary import SECOND
 from reyn.kernel.core.conversations import AgentThread
 from reyn.kernel.core.run_state import EMPTY, fold
-from reyn.kernel.runtime_types import LATER
-from reyn.kernel.world.child_spec import ChildSpec, charge_of, depth_below
+from reyn.kernel.runtime_types import LATER, People
+from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below
 from reyn.kernel.world.loading import first_event, load_state, pin_model, pin_ops, pin_run
 from reyn.skills import USER_MESSAGE
 from reyn.skills.agents import agent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
-
     from reyn.config import RunSettings
-    from reyn.journal import Journal, RunRow
     from reyn.kernel.core.effects import EventWithBlobs, PlanChild
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import People
-    from reyn.kernel.world.child_spec import ChildEnd
     from reyn.kernel.world.inbox import InboxPolling
     from reyn.kernel.world.services import Services, StoredHistory
 

@@ -9,23 +9,20 @@ of a sub-run does not.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.errors import AllowanceExceeded
-from reyn.journal import Blob, canonical, digest, kinds
+from reyn.journal import Blob, Journal, canonical, digest, kinds
 from reyn.journal.summary import limit_of
 from reyn.kernel.visit.waits import printable
-from reyn.kernel.world.budgets import budgeted_run
+from reyn.kernel.world.budgets import BudgetedRun, budgeted_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from reyn.config import RunSettings
-    from reyn.journal import Journal
     from reyn.kernel.core.effects import EventWithBlobs, PlanChild, PlanOp
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.world.budgets import BudgetedRun
 
 STARTING = (kinds.RunRequest, kinds.MessageRequest)
 """The requests of ops that start runs."""

@@ -8,11 +8,12 @@ is unknown is charged in full. `llm_call_recorder` makes the calls; prices belon
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.config.budgets import NO_CAPS, Caps, DayBudgets
+from reyn.config.budgets import NO_CAPS, BudgetsSettings, Caps, DayBudgets
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
-from reyn.journal import kinds
+from reyn.journal import Journal, kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
 from reyn.journal.port import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
@@ -21,11 +22,7 @@ from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost, usage_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
     from reyn.config import ModelSettings, RunSettings
-    from reyn.config.budgets import BudgetsSettings
-    from reyn.journal import Journal
     from reyn.kernel.core.snapshot import PersonInput, RunState
     from reyn.kernel.core.tape import Mark, Tape
     from reyn.models import Model, ModelRequest

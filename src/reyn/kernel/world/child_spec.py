@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reyn.errors import AnswersRejected, FillFailed, StepFailed, SubRunFailed, WorkNotDone
-from reyn.journal import ENDED
+from reyn.journal import ENDED, Blob, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.config import RunSettings
-    from reyn.journal import Blob, kinds
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.runtime_types import People
     from reyn.kernel.world.services import OutputCheck, StoredHistory

@@ -8,19 +8,17 @@ conversation knows of it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.journal import ENDED, ReportRun, kinds
+from reyn.journal import ENDED, Body, Journal, ReportRun, kinds
 from reyn.kernel.core.effects import ExecuteChild
 from reyn.kernel.world.child_spec import STOPPED
 from reyn.kernel.world.loading import first_event, load_state
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-    from reyn.journal import Body, Journal
     from reyn.journal.commits import SharedCommits
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState

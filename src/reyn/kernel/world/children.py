@@ -8,13 +8,14 @@ so starting it twice starts it once. Its intent is durable in the parent before 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed
-from reyn.journal import Blob, RaiseLimit, Say, canonical, decode, kinds
+from reyn.journal import Blob, Event, RaiseLimit, RunRow, Say, canonical, decode, kinds
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.compiled_phase import credentials_of
@@ -35,21 +36,17 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
-from reyn.kernel.world.run_scope import call_name
+from reyn.kernel.world.run_scope import RunScope, call_name
 from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
 from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from reyn.config import RunSettings
-    from reyn.journal import Event, RunRow
     from reyn.kernel.core.effects import EventWithBlobs, ExecuteChild, PlanChild
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Services
     from reyn.skills import Skill
 

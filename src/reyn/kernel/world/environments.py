@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from reyn.errors import BlobMissing, RunBlocked
-from reyn.journal import Blob, kinds, ordered
+from reyn.journal import Blob, Journal, kinds, ordered
 from reyn.jsonschema.words import one_line
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
-from reyn.ops import Denied, Env
+from reyn.ops import Denied, Env, OpTable, Overview
 from reyn.ops.budget import OpBudget, OpBudgets
 from reyn.ops.execution import overview_of
 from reyn.ops.op import HasOverview, no_credentials
 from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
 from reyn.private_files import user_folder
-from reyn.secrets import handle_of
+from reyn.secrets import Scrubber, handle_of
 from reyn.skills.agents import agent_of
-from reyn.workspace import RecordedFiles, Roots
+from reyn.workspace import Location, RecordedFiles, Roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from reyn.config import PythonSettings, SandboxSettings
     from reyn.config.values import Sizes
-    from reyn.journal import Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.ops import OpTable, Overview
-    from reyn.secrets import Scrubber
     from reyn.skills import Skill
-    from reyn.workspace import Location
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
 

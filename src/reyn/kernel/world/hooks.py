@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from reyn.context import ContextState, apply_mutations, compile_context, estimate_tokens
-from reyn.context.messages import NormalizedMessage, message_of
+from reyn.context.messages import MemoryEntry, NormalizedMessage, message_of
 from reyn.context.mutation import (
     ContextMutation,
     ContextReplace,
@@ -27,12 +27,10 @@ from reyn.context.records import mutation_of, record_mutation
 from reyn.context.render import rendered_message, sent_text
 from reyn.context.transcript import NormalizedMessageList
 from reyn.errors import HookFailed, ReynError
-from reyn.journal import kinds
+from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS
 
 if TYPE_CHECKING:
-    from reyn.context.messages import MemoryEntry
-    from reyn.journal import Blob
     from reyn.kernel.core.effects import CallHooks, EventWithBlobs
     from reyn.kernel.core.tape import Tape
     from reyn.models.roster import Roster

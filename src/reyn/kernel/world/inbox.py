@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,12 @@ from reyn.journal import (
     ENDED,
     AbortTurn,
     Answer,
+    AttachedImage,
     Blob,
     Cancel,
     ChangeMemory,
+    InboxMessage,
+    Journal,
     RaiseLimit,
     Rename,
     ReportRun,
@@ -33,17 +37,13 @@ from reyn.journal import (
     kinds,
 )
 from reyn.journal.cancellation import cancellation, refused, refused_queue
-from reyn.journal.family import asking_run, lineage, parse_reply, reply_to
+from reyn.journal.family import OpenQuestion, asking_run, lineage, parse_reply, reply_to
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
 from reyn.kernel.world.loading import load_head, unsupported_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from reyn.journal import AttachedImage, InboxMessage, Journal
-    from reyn.journal.family import OpenQuestion
     from reyn.journal.port import RunMessage
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState

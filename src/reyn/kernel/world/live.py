@@ -6,6 +6,7 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
 from reyn.errors import BudgetExceeded, InternalError
-from reyn.journal import ENDED, AbortTurn, Cancel, kinds
+from reyn.journal import ENDED, AbortTurn, Body, Cancel, Event, kinds
 from reyn.journal.family import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
@@ -33,7 +34,7 @@ from reyn.kernel.core.effects import (
     Restore,
     StartChildren,
 )
-from reyn.kernel.runtime_types import Later, NamedPeople
+from reyn.kernel.runtime_types import Later, NamedPeople, People
 from reyn.kernel.world.allowance import STARTING, count_of, step_allowance, within_bound
 from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import TasksAhead
@@ -44,13 +45,9 @@ from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from reyn.journal import Body, Event
     from reyn.kernel.core.effects import Effect, EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import People
     from reyn.kernel.world.budgets import Above, BudgetedRun
     from reyn.kernel.world.child_spec import ChildSpec
     from reyn.kernel.world.loading import Resumption

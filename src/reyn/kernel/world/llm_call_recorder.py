@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import traceback
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -20,24 +21,19 @@ import msgspec
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import message_text, normalized, rendered_message, without_images
 from reyn.errors import CircuitOpen, ImagesUnsupported, ModelBroken, ModelError, ModelTimeout, SchemaRejected
-from reyn.journal import Blob, kinds
-from reyn.kernel.world.budgets import MAX_USAGE
+from reyn.journal import Blob, Body, kinds
+from reyn.kernel.world.budgets import MAX_USAGE, CallBudget
 from reyn.kernel.world.redacting_stream import RedactingStream
-from reyn.models import Message, ModelAnswer, ModelRequest, Turn
+from reyn.models import Message, Model, ModelAnswer, ModelRequest, Turn
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from reyn.config import ModelSettings
-    from reyn.journal import Body
     from reyn.kernel.core.effects import CallModel
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.world.budgets import CallBudget
     from reyn.kernel.world.services import OnDelta
-    from reyn.models import Model
     from reyn.models.endpoints import Endpoint, Wait
     from reyn.models.roster import Roster
 

@@ -7,6 +7,7 @@ new run is a tape with one event, which names the run's own copies of skill, set
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -16,22 +17,17 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.config.values import PromptLimit
 from reyn.errors import OpMissing, RunBlocked, RunNotFound
-from reyn.journal import GENESIS, Blob, canonical, decode, kinds, ordered
+from reyn.journal import GENESIS, Blob, Event, Journal, canonical, decode, kinds, ordered
 from reyn.kernel import versions
 from reyn.kernel.core.run_state import EMPTY, apply
-from reyn.kernel.core.snapshot import Models
+from reyn.kernel.core.snapshot import Models, RunState
 from reyn.kernel.core.tape import Tape
-from reyn.skills import pin
+from reyn.skills import Skill, pin
 from reyn.vocabulary import OpSpec, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from reyn.journal import Event, Journal
-    from reyn.kernel.core.snapshot import RunState
     from reyn.models.roster import Roster
     from reyn.ops import OpTable
-    from reyn.skills import Skill
 
 
 class Resumption(NamedTuple):

@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from reyn.journal import APPROVAL_DIGITS, Approval, Blob, canonical, digest, encode, kinds
+from reyn.journal import APPROVAL_DIGITS, Approval, Blob, Body, Journal, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
-from reyn.kernel.core.effects import APPROVED
+from reyn.kernel.core.effects import APPROVED, PerformOp, Permit, PlanOp, ReadOverviews, Restore
 from reyn.kernel.world.environments import Environments, decide_restore, find_overviews, overviews_read
-from reyn.ops import Call, Denied, Env, Plan
+from reyn.ops import Call, Denied, Env, Op, OpSpec, OpTable, Overview, Plan, Result
 from reyn.ops.budget import OpBudgetExceeded
 from reyn.ops.execution import apply_changes, perform_op, plan_op, prepare_op
 from reyn.ops.op import NO_SECRETS, Attachments, Preparable
@@ -24,14 +25,9 @@ from reyn.permissions.rules import BOUND_TO_ARGUMENTS
 from reyn.workspace.restore import Files, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.config.values import Sizes
-    from reyn.journal import Body, Journal
-    from reyn.kernel.core.effects import PerformOp, Permit, PlanOp, ReadOverviews, Restore
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.environments import SkillCompiler
-    from reyn.ops import Op, OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location

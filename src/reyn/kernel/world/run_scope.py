@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from reyn.errors import CallImpossible
 from reyn.journal import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from reyn.journal.kinds import HistoryPart, ImageRef
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above

@@ -7,13 +7,14 @@ with it, `reyn.runs`, which reads recorded runs, and `reyn.runtime`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config import ModelSettings, RunSettings
+from reyn.config import Config, ModelSettings, RunSettings
 from reyn.config.load import merge_rules
 from reyn.config.user import journal_key, user_config
 from reyn.config.values import PromptLimit
@@ -21,50 +22,42 @@ from reyn.context.budget_log import BudgetLog
 from reyn.context.handoff import read_summaries
 from reyn.context.histories import HISTORIES
 from reyn.context.token_counting import check_installed
-from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
-from reyn.journal import MemoryJournal
+from reyn.errors import BlobMissing, Finding, RunBlocked, SecretStoreUnavailable, SkillInvalid
+from reyn.journal import Blob, Event, Journal, MemoryJournal, kinds
 from reyn.journal.commits import SharedCommits
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.port import STATE
 from reyn.journal.state_folder import has_journal, project_identity
-from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
+from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.allowance import MessageCounts
 from reyn.kernel.world.budgets import Budgets
 from reyn.kernel.world.environments import Environments
-from reyn.kernel.world.hooks import check_hooks, hook_name
+from reyn.kernel.world.hooks import Hook, check_hooks, hook_name
 from reyn.kernel.world.inbox import InboxPolling
 from reyn.kernel.world.loading import unpin_ops, unpin_settings
 from reyn.kernel.world.op_performer import OpPerformer
 from reyn.lint import check_skill, lint_agent, lint_skill
 from reyn.models.roster import Roster
-from reyn.ops import OpSetup, standard_ops
+from reyn.ops import Op, OpSetup, OpTable, standard_ops
 from reyn.ops.mcp import Connections, with_mcp_tools
 from reyn.permissions.policy import policy_of
-from reyn.skills import Library, load_skill, unpin
+from reyn.skills import Library, LoadResult, Skill, load_skill, unpin
 from reyn.skills.agents import CHAT, Agents
 from reyn.skills.inputs import check_supported
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from reyn.config import Config
     from reyn.context import NormalizedMessageList
-    from reyn.errors import Finding
-    from reyn.journal import Blob, Event, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
-    from reyn.kernel.runtime_types import Clock, Ids, People
-    from reyn.kernel.world.hooks import Hook
     from reyn.models import Delta, Model
-    from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
     from reyn.permissions.trust import ProjectTrust
     from reyn.sandbox import StopSignal
     from reyn.secrets import Scrubber, Secrets
-    from reyn.skills import LoadResult, Skill
     from reyn.skills.cases import TrialReport
     from reyn.skills.resolve import MayRead
     from reyn.workspace import Roots

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.journal import canonical, decode, kinds
+from reyn.journal import Journal, canonical, decode, kinds
 from reyn.jsonschema.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reyn.journal import Journal
     from reyn.vocabulary import Vocabulary
 
 _MAX_CHARS = 200

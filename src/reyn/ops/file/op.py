@@ -8,9 +8,10 @@ the path is resolved and the gate decides again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,16 +20,11 @@ from reyn.ops.file.reading import is_folder, read_file
 from reyn.ops.file.searching import glob_files, glob_root, grep_files, spelled_names
 from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
 from reyn.ops.op import Call, Env, HoldsSecret, Plan, RecordedChanges, Result, approval_of
-from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.permissions import Denied, NeedsApproval, Verdict, refusal
 from reyn.vocabulary import EffectClass, OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
 from reyn.workspace import Location, locate, read
 from reyn.workspace.paths import RECORDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.permissions import Verdict
 
 _MAX_FILE_CHARS = 1_000_000
 _MAX_LINES = 10_000_000

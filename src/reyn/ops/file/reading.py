@@ -7,19 +7,17 @@ in `str.splitlines`.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import HoldsSecret
+from reyn.ops.op import Call, Env, HoldsSecret
 from reyn.permissions import Allowed, NeedsApproval
 from reyn.workspace import FileError, FileImage, Guard, Location, decode_text, entries_of, kind_of, locate, look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from reyn.ops.op import Call, Env
     from reyn.workspace.files import FolderEntry
 
 _MAX_SUGGESTIONS = 8

@@ -7,6 +7,7 @@ that begins with a dot, unless the pattern spells the dot.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fnmatch import translate
 from functools import cached_property
 from itertools import takewhile
@@ -26,15 +27,12 @@ from reyn.ops.file.reading import (
     not_found,
     text_at,
 )
-from reyn.workspace import FileError, Guard, walk
+from reyn.workspace import FileError, Guard, Location, walk
 from reyn.workspace.paths import MAX_DEPTH, WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from reyn.ops.file.writing import Arguments
     from reyn.ops.op import Call, Env
-    from reyn.workspace import Location
 
 _ANY = "**"
 

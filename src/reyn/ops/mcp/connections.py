@@ -9,6 +9,7 @@ import asyncio
 import os
 import re
 import stat
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +23,6 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.mcp.transport import SERVER_ENDED, http_client, stdio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from reyn.config.values import McpServer

@@ -11,14 +11,12 @@ import os
 import platform
 import shutil
 import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reyn.documents import JsonError, ValueCounter, check_values
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
 MAX_MESSAGE_BYTES = 16_000_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "USER")

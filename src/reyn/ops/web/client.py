@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from reyn._version import __version__
 from reyn.models.streaming import BodyDecoder, TooManyBytes, Undecodable
 from reyn.ops.budget import OpFailed
 from reyn.permissions.hosts import canonical_host
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
 
 MAX_PAGE_BYTES = 5_000_000
 """Bytes of a response that are read; the rest is left."""

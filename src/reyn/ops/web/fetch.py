@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urljoin
 
 from reyn.ops.budget import OpFailed, OpRefused
@@ -19,9 +20,6 @@ from reyn.permissions import Allowed, Denied, refusal
 from reyn.permissions.hosts import PRIVATE, Host, is_public, parse_address
 from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage, missing_package
 from reyn.vocabulary.schemas import INTEGER, STRING, boolean, integer, single_form, text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MAX_REDIRECTS = 5
 _GRACE_SECONDS = 0.5

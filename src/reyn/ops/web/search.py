@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
-from reyn.config.values import SEARCH_URLS
+from reyn.config.values import SEARCH_URLS, SearchProvider, SearchSettings
 from reyn.documents import JsonError, decode_json
 from reyn.errors import ReynError
 from reyn.ops.budget import OpFailed
@@ -16,9 +16,6 @@ from reyn.ops.web.client import TimedOut, parse_url, request
 from reyn.ops.web.fetch import address_check
 from reyn.permissions.hosts import PRIVATE
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
-
-if TYPE_CHECKING:
-    from reyn.config.values import SearchProvider, SearchSettings
 
 _SECONDS = 30.0
 _MAX_TEXT = 2_000

@@ -7,21 +7,20 @@ record can be checked against it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.journal import Answer, canonical, decode, digest, kinds
+from reyn.journal import Answer, Batch, Event, canonical, decode, digest, kinds
 from reyn.models.protocol import encode_reply
 from reyn.workspace import changes
 from reyn.workspace.files import TEMPORARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from reyn.journal import Batch, Event
     from reyn.journal.kinds import Question
     from reyn.models import Model, ModelAnswer, ModelRequest
 

@@ -10,11 +10,9 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 KILLED = -signal.SIGKILL
 """The exit status of a child that was killed."""

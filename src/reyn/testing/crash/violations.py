@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.journal import decode, kinds
+from reyn.journal import Event, decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from reyn.journal import Event
     from reyn.testing.crash.ledger import Entry
 
 
