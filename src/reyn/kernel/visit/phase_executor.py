@@ -405,8 +405,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     name, shares = skill_of(entry.phase), entry.phase.endswith("[shared]")
     await within_limits(tape, phase.settings)
-    log = OpLog(phase.vocabulary)
-    call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
+    log, call, pinned, back = OpLog(phase.vocabulary), f"{entry.step}.1", phase.sub_skill(name), entry.rollback
     args = {"kind": "run_skill", "skill": name, "input": msgspec.json.decode(tape.content(entry.input.hash))}
     if reason := await refusal_of(args, call, phase, tape):
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {reason}", tape)
@@ -425,8 +424,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
     _store(artifact, tape)
     hand_over(phase, entry, artifact, log, tape)
-    kind: Any = "transition" if target else "finish"
-    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, kind, target))
+    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, "transition" if target else "finish", target))
     return None
 
 
