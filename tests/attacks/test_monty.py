@@ -42,7 +42,7 @@ LONG = ProgramLimits(seconds=600)
 def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[MontyWorkers]:
     """Workers of this test alone."""
     fresh = MontyWorkers()
-    monkeypatch.setattr(monty, "WORKERS", fresh)
+    monkeypatch.setattr(monty, "MONTY_WORKERS", fresh)
     yield fresh
     fresh.close()
 

@@ -86,8 +86,8 @@ def test_an_op(copy: Copy):
     copy.change("ops/table.py", r"^    PythonOp\(\),$", "    PythonOp(),\n    ReverseOp(),")
     copy.change(
         "ops/table.py",
-        r"^from reyn.ops.op import HasOverview, Op, ProjectOp$",
-        "from reyn.ops.op import HasOverview, Op, ProjectOp\nfrom reyn.ops.reverse import ReverseOp",
+        r"^from reyn.ops.op import HasOverview, Op, OpSetup, ProjectOp$",
+        "from reyn.ops.op import HasOverview, Op, OpSetup, ProjectOp\nfrom reyn.ops.reverse import ReverseOp",
     )
     write_skill(copy.project, "try", {"a": ["end"]}, ops={"a": "reverse"})
     assert "reverse abc · ok" in copy.run(act({"kind": "reverse", "text": "abc"}), finish())
@@ -160,8 +160,8 @@ def test_a_step(copy: Copy):
     copy.change("kernel/visit/steps.py", r"^        case RunOp\(\):", case)
     copy.change(
         "kernel/visit/steps.py",
-        r"^from reyn.skills.values import AskUser",
-        "from reyn.skills.values import Count, AskUser",
+        r"^from reyn.skills.values import AnyStep, AskUser",
+        "from reyn.skills.values import AnyStep, Count, AskUser",
     )
     step = "preprocessor:\n  - count: {over: data.text, into: data.length}\n"
     write_skill(copy.project, "try", {"a": ["end"]}, phase_keys={"a": step})

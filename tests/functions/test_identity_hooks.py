@@ -435,7 +435,7 @@ def test_lists_that_are_passed_are_copied_and_may_hold_messages_of_any_kind():
         lambda: compile_context(ContextState(), [UserMessage([{"type": "text", "text": "hi"}])]),
         lambda: compile_context(ContextState(), [UserMessage("hi", ["cat.png"])]),
         lambda: compile_context(ContextState(), [AssistantMessage("hi", ["look"])]),
-        lambda: compile_context(ContextState(), [ContextReplace([Message("user", "hi")])]),
+        lambda: compile_context(ContextState(), [ContextReplace(["hi"])]),
         lambda: compile_context(ContextState(), ["hi"]),
         lambda: normalize([Message("user", 5)]),
         lambda: DataFromSelfRef(experiences=["Likes tea."]),

@@ -131,7 +131,7 @@ def monty_problem() -> str:
     if find_spec("pydantic_monty") is None:
         return "the package `pydantic-monty` is not installed (extra `sandbox`)"
     # Its threads do not exist in a forked process, which would wait for them for ever.
-    return "this process was forked from one that uses Monty" if WORKERS.is_inherited else ""
+    return "this process was forked from one that uses Monty" if MONTY_WORKERS.is_inherited else ""
 
 
 class MontyFailed(PythonFailed):
@@ -170,7 +170,7 @@ def run_monty(
     inputs: dict[str, Any] = {"source": source, "function": function, "artifact": artifact}
     inputs |= {"most": limits.output_bytes, "longest_error": _MAX_ERROR}
     try:
-        with WORKERS.checkout(limits, clock, stop) as session:
+        with MONTY_WORKERS.checkout(limits, clock, stop) as session:
             session.feed_run(_STEP)
             outcome, value = session.feed_run(
                 f"step({', '.join(inputs)})",
@@ -311,5 +311,5 @@ class MontyWorkers:
                     pool.__exit__(None, None, None)
 
 
-WORKERS = MontyWorkers()
-atexit.register(WORKERS.close)
+MONTY_WORKERS = MontyWorkers()
+atexit.register(MONTY_WORKERS.close)

@@ -139,7 +139,7 @@ class LiveWorld:
             self._polling.notify(parent.run_id)  # the message may be for the parent as well
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
-        if (ahead := self._tasks.ahead) and not isinstance(effect, ExecuteChild | PlanChild):
+        if (ahead := self._tasks.ahead) and not isinstance(effect, ExecuteChild | PlanChild | Permit):
             if effect.key in ahead:
                 return await self._tasks.outcome(effect.key, tape)
             await self.settle()  # the iteration or the batch that started them has ended
