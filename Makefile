@@ -41,7 +41,7 @@ $(VENV)/demo: pyproject.toml
 SLOW := examples contributing mcp sandbox functions/test_configured_tools.py functions/test_killed.py functions/test_typing.py \
 	permissions/test_mutants.py permissions/test_preview.py ops/test_outside_op.py cli/test_questions.py cli/test_terminal.py \
 	runtime/test_answering.py kernel/kill kernel/test_bounds.py faults docs test_programs.py test_decisions.py lint/test_fuzz.py \
-	fuzz chaos ops/test_containment.py cli/test_interrupts.py kernel/test_python_steps.py \
+	fuzz chaos postgres ops/test_containment.py cli/test_interrupts.py kernel/test_python_steps.py \
 	models/test_openai.py models/test_openai_tools.py models/test_providers.py ops/test_web.py ops/test_programs.py \
 	ops/test_program_changes.py chat/test_agents_recorded.py chat/test_agents_that_fail.py chat/test_stops.py chat/test_injections.py \
 	chat/test_conversations.py cli/test_chat.py cli/test_chats.py cli/test_chat_kill.py cli/test_next_actions.py cli/test_other_runs.py \
@@ -83,7 +83,7 @@ cover: setup
 	$(BIN)/coverage report --skip-covered --fail-under=93
 	$(BIN)/coverage report --format=total --fail-under=95 --include='src/reyn/skills/*,src/reyn/lint/*'
 
-## bench: the measured targets, each beside its figure; `make bench OF=bench.small`, `OF=bench.decisions`, `OF=bench.routing` or `OF=bench.acts` for the small model, an hour
+## bench: the measured targets, each beside its figure; `make bench OF=tests.expressions.oracle` (another implementation of CEL, five minutes), `OF=bench.small`, `OF=bench.decisions`, `OF=bench.routing` or `OF=bench.acts` for the small model, an hour
 OF ?= bench
 bench: setup
 	$(BIN)/python -m $(OF)

@@ -19,9 +19,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
+from statistics import quantiles
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -232,30 +234,40 @@ async def _counted(activity: Activity, size: int) -> Counter[tuple[str, str]]:
 
 
 def measure(names: tuple[str, ...] = tuple(ACTIVITIES), rounds: int = _ROUNDS) -> Costs:
-    """Return the CPU of activities in units: the least of many short measurements of each, and of the unit."""
+    """Return the CPU of activities in units, from many short measurements of each, alternated with the unit."""
     return asyncio.run(_measured(names, rounds))
 
 
 async def _measured(names: tuple[str, ...], rounds: int) -> Costs:
-    least: Costs = {}
+    found: Costs = {}
     for name in names:
         size = _SIZES.get(name, _SIZE)
         with tempfile.TemporaryDirectory(prefix="reyn-units-", dir=in_memory()) as folder:
             async with ACTIVITIES[name](Path(folder), size) as work:
                 await work()
-                units, spent = [], []
+                units, spent = [unit(size)], []
                 gc.collect()
                 gc.freeze()
                 try:
                     for _ in range(rounds * _SIZE // size):
-                        units.append(unit(size))
                         started = time.process_time()
                         await work()
                         spent.append((time.process_time() - started) / size)
+                        units.append(unit(size))
                 finally:
                     gc.unfreeze()
-                least[name] = round(min(spent) / min(units), 2)
-    return least
+                found[name] = round(_in_units(spent, units), 2)
+    return found
+
+
+def _in_units(spent: Sequence[float], units: Sequence[float]) -> float:
+    """Return a CPU time in units, from measurements with one of the unit before and after each.
+
+    Other processes slow down neighbours alike, so that their ratio holds, but not the least of all measurements, which
+    may come from different moments. The first quartile leaves out ratios in which only the activity was disturbed.
+    """
+    pairs = zip(spent, pairwise(units), strict=True)
+    return quantiles([2 * time / (before + after) for time, (before, after) in pairs], n=4)[0]
 
 
 def _call(depth: int) -> int:

@@ -78,8 +78,11 @@ def write_project(root: Path) -> None:
     (folder / "artifacts" / "item.yaml").write_text(json.dumps(SCHEMA))
 
 
-def write_chain(root: Path, phases: int) -> None:
-    """Write a skill of many phases, each with a self-loop, its own artifact and a preprocessor step."""
+def write_chain(root: Path, phases: int, edition: int = 1) -> None:
+    """Write a skill of many phases, each with a self-loop, its own artifact and a preprocessor step.
+
+    The schemas of another edition are others, so that none of them is in a cache.
+    """
     folder = root / "chain"
     (folder / "phases").mkdir(parents=True)
     (folder / "artifacts").mkdir()
@@ -93,7 +96,9 @@ def write_chain(root: Path, phases: int) -> None:
             f"---\ntype: phase\nname: {name}\ninput: a{number}\nallowed_ops: []\npreprocessor:\n"
             f"  - validate: {{schema: {{type: object}}, into: data.findings}}\n---\nWork on the list, step {number}.\n"
         )
-        (folder / "artifacts" / f"a{number}.yaml").write_text(json.dumps(SCHEMA | {"title": f"a{number}"}))
+        (folder / "artifacts" / f"a{number}.yaml").write_text(
+            json.dumps(SCHEMA | {"title": f"a{number} of edition {edition}"})
+        )
 
 
 SETTINGS: dict[str, Any] = {"max_phase_visits": 1_000_000}

@@ -6,22 +6,24 @@ from pathlib import Path
 
 from bench.acts.__main__ import measure, shares
 from bench.acts.measure import SCRIPTED, Bench
-from bench.acts.tasks import HALVES, Act, has_right_arguments, tasks_of
+from bench.acts.tasks import TASK_SETS, Act, has_right_arguments, tasks_of
 
 
-def test_the_halves_have_120_items_each_and_no_task_in_common():
-    tasks = [tasks_of(half) for half in HALVES]
-    for half in tasks:
-        items = [item for task in half for item in task.items]
-        assert (len(half), len(items)) == (10, 120)
-        assert sum(bool(item.acts) for item in items) == 60
-        assert sum(len(item.acts) > 1 for item in items) == 5
-    assert not {task.name for task in tasks[0]} & {task.name for task in tasks[1]}
+def test_half_of_the_items_of_a_set_need_an_act_and_no_task_is_in_two_sets():
+    names = [task.name for task_set in TASK_SETS for task in tasks_of(task_set)]
+    assert len(names) == len(set(names))
+    assert all(len(item.acts) == 1 for task in tasks_of("must") for item in task.items)
+    sizes = {"held": (10, 120, 5), "held2": (10, 100, 10), "tuning": (18, 184, 5)}
+    for task_set, (count, size, several) in sizes.items():
+        tasks = tasks_of(task_set)
+        items = [item for task in tasks for item in task.items]
+        assert (len(tasks), len(items), sum(bool(item.acts) for item in items)) == (count, size, size // 2)
+        assert sum(len(item.acts) > 1 for item in items) == several
 
 
 def test_a_model_that_does_what_is_right_has_full_marks(tmp_path: Path):
     tasks = tasks_of("tuning")
-    items = [item for task in tasks for item in (task.items[1], task.items[10])]
+    items = [item for task in tasks for item in task.items if item.number in (1, 10)]
     figures = shares(measure(Bench(tmp_path, SCRIPTED, tasks), items, verbose=True))
     assert {name: share for name, share in figures.items() if share.hits < share.total} == {}
     assert (figures["acts where needed"].total, figures["several acts, all done"].total) == (10, 5)

@@ -6,7 +6,7 @@ import pytest
 import reyn
 
 ROOT = Path(__file__).parent.parent
-FOR_USERS = {"reyn", "reyn.chat", "reyn.functions", "reyn.ops", "reyn.testing", "reyn.testing.crash"}
+FOR_USERS = {"reyn", "reyn.chat", "reyn.client", "reyn.functions", "reyn.ops", "reyn.testing", "reyn.testing.crash"}
 SEED_NAMES = {("reyn.context", "CompiledContext"), ("reyn.context", "CompiledTurnContext")}
 
 

@@ -17,8 +17,7 @@ import click
 import msgspec
 
 from reyn.cli.app import COMMANDS, app
-from reyn.cli.hints import full_hint
-from reyn.cli.templates import EXAMPLES
+from reyn.cli.hints import EXAMPLES, full_hint
 from reyn.config import Config
 from reyn.config.user import UserConfig
 from reyn.errors import FINDINGS, all_errors

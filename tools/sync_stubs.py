@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
-MODULES = ("reyn.runtime.sync_runtime", "reyn.chat.sync")
+MODULES = ("reyn.runtime.sync_runtime", "reyn.chat.sync", "reyn.client.sync")
 RENAMED = {
     "aclose": "close",
     "__aenter__": "__enter__",
@@ -71,6 +71,8 @@ class Stub:
             and ast.unparse(value.func) == "synchronous"
             and isinstance(value.args[0], ast.Name)
         }
+        self._types: dict[str, str] = {}
+        """The types that a class has in place of the type variables of its bases."""
         form = "reyn.runtime.sync_form"
         self._imports = {(form, "Runner"), (form, "Synchronous")}
 
@@ -88,6 +90,7 @@ class Stub:
 
     def _class(self, name: str, form: str) -> str:
         module, node = self._module.find_class(name)
+        self._types = {}
         members: dict[str, str] = {}
         for owner, base in reversed(self._bases(module, node)):
             for statement in base.body:
@@ -104,6 +107,9 @@ class Stub:
         """Return a class and its bases of this package, in the order in which Python looks for attributes."""
         found = [(module, node)]
         for base in node.bases:
+            if isinstance(base, ast.Subscript) and ast.unparse(base.value) != "Generic":
+                self._types.setdefault("T", self._annotation(base.slice, module))
+                base = base.value
             if isinstance(base, ast.Name) and (
                 base.id in module.classes or module.imports[base.id][0].startswith("reyn.")
             ):
@@ -159,7 +165,9 @@ class Stub:
         text = ast.unparse(annotation)
         changes: dict[str, str] = {}
         for name in sorted(names - set(dir(builtins))):
-            if is_sync and name in self._forms:
+            if name in self._types:
+                changes[name] = self._types[name]
+            elif is_sync and name in self._forms:
                 changes[name] = self._forms[name]
             elif name in module.aliases and name not in module.imports:
                 changes[name] = self._annotation(module.aliases[name], module, is_sync=is_sync)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.acts.measure import SCRIPTED, Bench, RunScore
-from bench.acts.tasks import HALVES, Item, tasks_of
+from bench.acts.tasks import TASK_SETS, Item, tasks_of
 from bench.scoring import Share
 
 PROJECT = Path(__file__).parent.parent.parent / ".bench-acts"
@@ -72,7 +72,7 @@ def measure(bench: Bench, items: list[Item], *, verbose: bool) -> Scores:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.acts")
     parser.add_argument("--model", default="local", help=f"a model as in `reyn run --model`, or `{SCRIPTED}`")
-    parser.add_argument("--set", choices=HALVES, default="held", dest="half")
+    parser.add_argument("--set", choices=TASK_SETS, default="held2", dest="task_set")
     parser.add_argument("--task", action="append", help="run only this one")
     parser.add_argument("--limit", type=int, metavar="N", help="maximum number of items per task")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder for the runs and their scores")
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print the ops of items that went wrong")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    tasks = tasks_of(options.half)
+    tasks = tasks_of(options.task_set)
     bench = Bench(options.project, options.model, tasks, acts_only=options.acts_only)
     chosen = [task for task in tasks if not options.task or task.name in options.task]
     scores = measure(bench, [item for task in chosen for item in task.items[: options.limit]], verbose=options.verbose)
@@ -89,7 +89,7 @@ def main() -> int:
         report: dict[str, Any] = {
             name: {"hits": one.hits, "total": one.total, "interval": one.interval} for name, one in figures.items()
         }
-        print(json.dumps({"model": options.model, "set": options.half, **report, **costs}))
+        print(json.dumps({"model": options.model, "set": options.task_set, **report, **costs}))
         return 0
     for name, share in figures.items():
         print(f"{name:<31}{share}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from bench.acts.tasks import Task
 from reyn.ops import Call, Env, Plan
+from reyn.ops.mcp import shown_to_model
 from reyn.ops.mcp.connections import McpToolDefinition
-from reyn.ops.mcp.tool import shown_to_model
 from reyn.ops.memory_files import MemoryFile, format_memory
 from reyn.vocabulary.schemas import STRING, single_form
 
@@ -28,7 +28,7 @@ class CannedTool:
         if kind.startswith("mcp:"):
             schema = _closed(fields)
             server, _, name = kind.removeprefix("mcp:").partition("/")
-            summary, advice = shown_to_model(server, McpToolDefinition(name, summary, schema))
+            summary, advice, *_ = shown_to_model(server, McpToolDefinition(name, summary, schema))
             fields, example = {"args": schema}, {"args": dict.fromkeys(fields, "…")}
         self.spec = single_form(
             kind, summary, "idempotent", fields, results={"content": STRING}, example=example, advice=advice
@@ -98,6 +98,7 @@ def _write_task(root: Path, task: Task) -> None:
     (folder / "skill.md").write_text(f"---\n{json.dumps(front)}\n---\n")
     phase = {"type": "phase", "name": "work", "input": "request", "allowed_ops": definition["ops"], "max_act_turns": 4}
     phase |= {"allowed_skills": list(definition["skills"])} if "skills" in definition else {}
+    phase |= {"must": definition["must"]} if "must" in definition else {}
     (folder / "phases" / "work.md").write_text(f"---\n{json.dumps(phase)}\n---\n{definition['task']}\n")
     for name in after:
         phase = {"type": "phase", "name": name, "input": "result", "model_class": f"fixed_{task.name}"}

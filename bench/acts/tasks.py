@@ -1,11 +1,12 @@
-"""The tasks: 20 skills and agents with 12 inputs each, and what a right run does with each of them.
+"""The tasks: skills and agents with 5 to 12 inputs each, and what a right run does with each of them.
 
-A file of `tasks/<half>/` describes a skill with one phase, or an agent: the task, the ops that it allows, its exits,
+A file of `tasks/<set>/` describes a skill with one phase, or an agent: the task, the ops that it allows, its exits,
 and what tools, sub-skills and users answer. An item has an `input`, the `acts` that it needs (none for half of the
 items), the `exit` and `fields` of the decision. An expected value is a text or number, `{contains: [...]}`, or a list
 of these.
 
-Prompts are tuned on the half `tuning` alone; `held` gives the figures. The halves have no skill in common.
+Prompts are tuned on `tuning` alone. `held2` gives the figures, `held` gave those of earlier prompts. The sets have no
+skill in common. In `must`, each input needs an act, because the phase has work that must be done.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 HERE = Path(__file__).parent
-Half = Literal["held", "tuning"]
-HALVES: tuple[Half, ...] = ("held", "tuning")
+TaskSet = Literal["held", "held2", "must", "tuning"]
+TASK_SETS: tuple[TaskSet, ...] = ("held", "held2", "must", "tuning")
 
 
 class Act(NamedTuple):
@@ -51,9 +52,9 @@ class Task(NamedTuple):
         return bool(self.definition.get("agent"))
 
 
-def tasks_of(half: Half) -> list[Task]:
-    """Return the tasks of a half, by name."""
-    return [_task(yaml.safe_load(path.read_text())) for path in sorted((HERE / "tasks" / half).glob("*.yaml"))]
+def tasks_of(name: TaskSet) -> list[Task]:
+    """Return the tasks of a set, by name."""
+    return [_task(yaml.safe_load(path.read_text())) for path in sorted((HERE / "tasks" / name).glob("*.yaml"))]
 
 
 def _task(definition: dict[str, Any]) -> Task:

@@ -53,6 +53,15 @@ def _line(name: str, case: str | tuple[str, str]) -> Line:
 
 
 ARGUMENTS: dict[str, tuple[str | tuple[str, str], ...]] = {
+    "serve": ("--help",),  # it does not end
+    "token new": ("t --scope view",),
+    "token list": ("",),
+    "token revoke": ("t",),
+    "submit": ("quiet IN --run-id submitted",),
+    "queue": ("",),
+    "worker": ("--help",),  # it does not end
+    "workers": ("",),
+    "watch": ("submitted --help",),
     # Runs of the user's own come first; what is deleted comes last.
     "run": (
         "s IN --run-id own --model scripted:answers.jsonl --no-input",

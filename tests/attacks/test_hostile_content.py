@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml
 from reyn.models.streaming import BodyDecoder, TooManyBytes, Undecodable
-from reyn.ops.web import fetch as fetching
-from reyn.ops.web.fetch import decode_page, to_page
+from reyn.ops.web import pages as fetching
+from reyn.ops.web.pages import decode_page, to_page
 from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage
 from tests.models.fake_server import Connection, FakeServer, Request, whole
 from tests.ops.test_web import Web

@@ -40,7 +40,7 @@ VALUES = [
     {"x": {"model": "local:~/x"}}, {"x": {"model": "openai:m", "base_url": "http://["}}, {"x": {"command": [""]}},
     [{"ask": 5}], {"file.write": [{"allow": "~nouser/"}]}, {"file.read": [{"deny": "~/x"}]}, {"USD": "x"},
 ]  # fmt: skip
-SKIPPED = ("chat", "explain", "pull")
+SKIPPED = ("chat", "explain", "pull", "serve", "watch", "worker")
 """A conversation reads the terminal, `explain` prints the codes, and a download needs the network."""
 LOOKS: tuple[tuple[str, ...], ...] = (
     ("config",), ("lint", "pair"), ("run", "pair", '{"text": "x"}', "--no-input"), ("models",), ("doctor",), ("runs",),

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime
+from reyn.errors import SkillInvalid
 from reyn.lint import lint_skill
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.ops import standard_ops
 from reyn.permissions import Allowed, Denied, Gate, NeedsApproval, Policy, parse_requests, parse_rules
-from reyn.skills.agents import agent_of
+from reyn.skills.agents import Agents, agent_of
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location, Roots
 from tests.chat.support import Agent, ask_agent, ending_chat
@@ -404,3 +405,16 @@ def test_a_skill_that_may_not_be_run_is_not_started_either(tmp_path: Path):
         text, count = asyncio.run(talk())
         assert '"status":"denied"' in text
         assert count == number + 1
+
+
+@pytest.mark.parametrize("name", ["**", "*A", "[A-Z]*", "secret://TOKEN", "TOKEN*", "", "token", "A B"])
+def test_a_skill_or_agent_names_each_secret_that_it_requires(tmp_path: Path, name: str):
+    keys = f"required_credentials: [TOKEN, {json.dumps(name)}]\n"
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, skill_keys=keys)
+    messages = [finding.message for finding in lint_skill(folder)]
+    assert f"`{name}` is not the name of a secret" in messages
+    path = tmp_path / "reyn" / "agents" / "helper.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"---\ntype: agent\nname: helper\n{keys}---\nHelp.\n")
+    with pytest.raises(SkillInvalid, match="is not the name of a secret"):
+        Agents(tmp_path).load("helper")

@@ -142,6 +142,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "mcp.servers.*.trusted": (mcp("command: [prog], trusted: true"), lambda c: not c.mcp.servers),
     "web.search.url": ("web: {search: {provider: searxng, url: 'http://a'}}", lambda c: c.web.search is None),
     "web.search.key": ("web: {search: {provider: brave, key: secret://B}}", lambda c: c.web.search is None),
+    "journal": ("journal: 'postgresql://user:password@127.0.0.1:9/db'", lambda c: c.journal == ""),
     "sandbox.backend": ("sandbox: {backend: landlock}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.seconds": ("sandbox: {seconds: 601}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.memory_bytes": ("sandbox: {memory_bytes: 9000000000}", lambda c: c.sandbox == SandboxSettings()),
@@ -367,8 +368,8 @@ def keys_of(shape: type[msgspec.Struct], path: str = "") -> Iterator[tuple[str, 
         where = f"{path}{field.name}"
         inner = struct_in(field.type)
         by_name = ".*" if get_origin(field.type) is dict else ""
-        if inner is None or classes[field.name] not in ("section", "entry"):
-            yield where, classes[field.name]
+        if inner is None or classes[field.encode_name] not in ("section", "entry"):
+            yield where, classes[field.encode_name]
             continue
         yield from keys_of(inner, f"{where}{by_name}.")
 

@@ -256,7 +256,7 @@ def test_a_conversation_that_is_open_in_another_process_is_reported(tmp_path: Pa
             await chat.say("make a poster")
             [link] = links(rt, chat.run_id)
             with rt.services.journal.claim(link.conversation):
-                assert "is open in another process" in (await chat.say("again")).text
+                assert "is open elsewhere" in (await chat.say("again")).text
             assert '"state":"completed"' in (await chat.say("again")).text
 
     run(talk())

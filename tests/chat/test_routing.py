@@ -206,7 +206,7 @@ def test_a_model_that_chooses_first_chooses_between_a_reply_and_each_skill(tmp_p
     assert [act.label for act in prompt.acts if "skill" in act.fixed] == ["run_skill converse", "run_skill poster"]
     assert [act.label for act in prompt.acts if "skill" not in act.fixed] == ["file", "remember", "forget", "recall"]
     assert [form.label for form in prompt.within(prompt.acts[2]).acts][:2] == ["file read", "file write"]
-    assert prompt.texts[:2] == ("converse: Make a converse", "poster: Make a poster")
+    assert prompt.names[:3] == ("answer", "converse", "poster")
     assert prompt.may_decide
     assert prompt.text == "hello"
     decision = without_acts(request)

@@ -96,7 +96,7 @@ def test_a_conversation_that_another_process_executes_is_not_opened(tmp_path: Pa
         async with OSRuntime.open(tmp_path, model=Agent()) as rt, rt.chat() as chat:
             await chat.say("one")
             async with OSRuntime.open(tmp_path, model=Agent()) as other:
-                with pytest.raises(RunBusy, match="open in another process"):
+                with pytest.raises(RunBusy, match="open elsewhere"):
                     await other.chat(run_id=chat.run_id).__aenter__()
                 other.conversations.say(chat.run_id, "from elsewhere")
             await reach(lambda: "from elsewhere" in [message.text for message in rt.runs.transcript(chat.run_id)])

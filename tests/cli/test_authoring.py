@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from reyn.cli.templates import TEMPLATES
-
 
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +37,7 @@ def test_init_overwrites_no_file(reyn, tmp_path: Path):
     assert (tmp_path / ".gitignore").read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", ["linear", "loop", "branch"])
 def test_a_new_skill_lints_clean_and_runs_with_its_scripted_answers(reyn, template: str):
     output = reyn("new", "skill", "menu_line", "--template", template)
     assert output.code == 0

@@ -403,7 +403,7 @@ def test_a_second_process_on_a_conversation_is_refused(here: Path, chat):
         assert child.stdout.readline() == b"Hello!\n"
         refused = chat("me too\n", "--run-id", "c")
         assert refused.code != 0
-        assert "conversation `c` is open in another process" in refused.err
+        assert "conversation `c` is open elsewhere" in refused.err
         child.stdin.write(b"again\n")
         child.stdin.close()
         assert child.stdout.read() == b"Hello!\n"

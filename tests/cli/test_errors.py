@@ -111,7 +111,7 @@ def test_an_error_has_the_lines_message_fix_more(here: Path, reyn):
 
 def test_findings_of_an_error_are_indented_below_its_message(here: Path, reyn):
     (here / "reyn.yaml").write_text("modle: x\n")
-    first, finding, *_ = reyn("runs").err.splitlines()
+    first, finding, *_ = reyn("usage").err.splitlines()
     assert first.startswith("error RYN701: ")
     assert finding.startswith("  reyn.yaml:1:1: RYN701 ")
 

@@ -13,8 +13,7 @@ import pytest
 import reyn
 from reyn.cli.app import COMMANDS as COMMAND_NAMES
 from reyn.cli.app import app
-from reyn.cli.hints import NEXT_COMMANDS, full_hint
-from reyn.cli.templates import EXAMPLES
+from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint
 from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors
 
 PACKAGE = Path(reyn.__file__).parent

@@ -131,6 +131,16 @@ def test_a_command_that_only_looks_imports_no_kernel_and_no_provider(here: Path,
     assert _of((*_NOT_FOR_READING, *_STACKS), _loaded(*arguments)) == []
 
 
+@pytest.mark.parametrize("arguments", [("runs",), ("events", "r")], ids=" ".join)
+def test_a_command_that_reads_the_journal_alone_parses_no_configuration(here: Path, reyn, arguments: tuple[str, ...]):
+    assert reyn("run", "pair", IN, "--run-id", "r").code == 0
+    assert _of(("yaml", "reyn.permissions", "reyn.skills", "reyn.jsonschema"), _loaded(*arguments)) == []
+
+
+def test_lint_of_a_skill_without_python_imports_no_sandbox(here: Path, reyn):
+    assert _of(("reyn.kernel", "reyn.sandbox", *_STACKS), _loaded("lint", "pair")) == []
+
+
 def test_cancel_imports_no_kernel_and_no_provider(here: Path, reyn):
     write_answers(here, act(question("Sure?")), finish())
     assert reyn("run", "asking", IN, "--run-id", "r").code == 4

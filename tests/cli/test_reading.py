@@ -240,3 +240,20 @@ def test_events_are_filtered_by_the_kinds_of_ops(here: Path, reyn):
     ]
     assert reyn("events", "w", "--kind", "run_skill_started").out == ""
     assert reyn("events", "w", "--kind", "fil_started").code == 2
+
+
+# -- watch ----------------------------------------------------------------------------------------------------
+
+
+def test_watch_prints_what_a_run_did_and_its_result_and_exits_with_its_code(here: Path, reyn):
+    executed = reyn("run", "pair", IN, "--run-id", "r")
+    watched = reyn("watch", "r")
+    assert watched.code == 0
+    assert watched.out.splitlines()[:-1] == executed.out.splitlines()[:-1]  # the last line has the time
+    assert "phase first" not in reyn("watch", "r", "--after", "9").out
+    events = [json.loads(line) for line in reyn("watch", "r", "--json", "--after", "3").out.splitlines()]
+    assert events == [json.loads(line) for line in reyn("events", "r", "--json", "--after", "3").out.splitlines()]
+    write_answers(here, act(question("which?")))
+    reyn("run", "asking", IN, "--run-id", "q")
+    assert reyn("watch", "q").code == reyn("watch", "q", "--json").code == 4
+    assert reyn("watch", "unknown").code == 2

@@ -113,10 +113,10 @@ def test_the_recorded_conversation_is_what_the_commands_print():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_makefile_has_at_most_twelve_verbs():
+def test_the_makefile_has_few_verbs():
     text = (ROOT / "Makefile").read_text()
     verbs = set(re.findall(r"^## (\w+):", text, re.M))
-    assert len(verbs) <= 12
+    assert len(verbs) <= 14
     assert verbs == set(re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split())
 
 

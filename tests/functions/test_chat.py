@@ -1101,3 +1101,46 @@ def test_a_chat_inside_a_tool_is_a_sub_run(tmp_path: Path):
         assert child.run_id.startswith(f"{reply.run_id}.")
 
     asyncio.run(scenario())
+
+
+DECISIONS: dict[str, Any] = {
+    "short": {"reason": "r", "choice": "agent", "confidence": 1, "data": {"text": "hey"}},
+    "short, ends": {"reason": "r", "choice": "end", "confidence": 1, "data": {"text": "hey"}},
+    "full": {
+        "control": {
+            "type": "transition",
+            "decision": "continue",
+            "next_phase": "agent",
+            "confidence": 1,
+            "reason": {"summary": "r"},
+        },
+        "artifact": {"type": "reply", "data": {"text": "hey"}},
+    },
+    "no decision": {"reason": "r", "choice": "other", "confidence": 1, "data": {"text": "hey"}},
+    "text": {"data": {"text": "hey"}},
+}
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+@pytest.mark.parametrize("before", ["", "```json\n"])
+@pytest.mark.parametrize("name", DECISIONS)
+def test_all_views_of_a_reply_agree_if_the_text_is_a_decision(tmp_path: Path, name: str, before: str, key: str | None):
+    text = f"{before}{json.dumps(DECISIONS[name])}" + ("\n```" if before else "")
+
+    async def scenario() -> None:
+        world = World(tmp_path, text, "second")
+        agent = world.agent.options(key=key) if key else world.agent
+        found = await items(agent("hi"))
+        last = max((at for at, item in enumerate(found) if isinstance(item, Restarted)), default=-1)
+        reply, streamed = found[-1], "".join(item.text for item in found[last + 1 :] if isinstance(item, ReplyDelta))
+        again = agent if key else world.agent.options(run_id=reply.run_id)
+        views = [
+            reply.text,
+            streamed,
+            reply.history[-1].text,
+            world.rt.runs.transcript(reply.run_id)[-1].text,
+            (await again.resume()).text,
+        ]
+        assert len(set(views)) == 1, views
+
+    asyncio.run(scenario())

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
+from reyn.cli.app import run_app
+from reyn.errors import ConfigInvalid
 from reyn.permissions.trust import load_project, store_decision
-from tests.functions.support import reyn
 from tests.support import write_skill
 
 MODULE = '''
@@ -47,20 +48,22 @@ def is_imported(shop: tuple[Path, str]) -> bool:
     return (shop[0] / f"{shop[1]}.imported").exists()
 
 
-def test_a_project_that_is_not_trusted_loads_no_code(shop):
+def test_a_project_that_is_not_trusted_loads_no_code(shop, capsys: pytest.CaptureFixture[str]):
     with SyncRuntime.open(shop[0]) as rt:
         assert rt.services.ops.get("shout") is None
         assert [grant.text for grant in rt.project.trust.ignored] == [f"tools: load {shop[1]}:shout"]
     assert not is_imported(shop)
-    assert "shout" not in reyn("ops").stdout
+    assert run_app(["ops"]) == 0
+    assert "shout" not in capsys.readouterr().out
     assert not is_imported(shop)
 
 
-def test_a_trusted_project_registers_its_tools(shop):
+def test_a_trusted_project_registers_its_tools(shop, capsys: pytest.CaptureFixture[str]):
     trust(shop[0])
     with SyncRuntime.open(shop[0]) as rt:
         assert rt.services.ops.get("shout") is not None
-    assert "Shout a text." in reyn("ops", "shout").stdout
+    assert run_app(["ops", "shout"]) == 0
+    assert "Shout a text." in capsys.readouterr().out
 
 
 def test_trust_is_asked_for_again_when_the_list_changes(shop):
@@ -73,7 +76,7 @@ def test_trust_is_asked_for_again_when_the_list_changes(shop):
 def test_a_skill_allows_a_tool_of_the_project_by_name(shop):
     trust(shop[0])
     write_skill(shop[0], "call", {"turn": ["end"]}, ops={"turn": "shout"}, skill_keys="permissions: {tool: [shout]}\n")
-    assert reyn("lint", "call").returncode == 0
+    assert run_app(["lint", "call"]) == 0
     with SyncRuntime.open(shop[0], trust=True) as rt:
         assert rt.project.load("call").phases["turn"].allowed_ops == ("shout",)
 
@@ -104,13 +107,10 @@ def test_a_tool_that_cannot_be_loaded_is_reported_and_the_others_work(shop, entr
 
 
 @pytest.mark.parametrize("entry", ["shop", "shop:", ":tool", "a b:c", "../shop:tool", "5"])
-def test_an_entry_that_names_no_tool_is_an_error_of_the_configuration(tmp_path: Path, entry: str, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_entry_that_names_no_tool_is_an_error_of_the_configuration(tmp_path: Path, entry: str):
     (tmp_path / "reyn.yaml").write_text(f"tools: ['{entry}']\n")
-    found = reyn("config")
-    assert found.returncode == 2
-    assert "reyn.yaml:1" in found.stderr
-    assert "mypackage.tools:search" in found.stderr
+    with pytest.raises(ConfigInvalid, match=r"reyn\.yaml:1[^$]*mypackage\.tools:search"):
+        load_project(tmp_path)
 
 
 def test_reading_runs_imports_no_code(shop):

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
+from reyn.cli.app import run_app
+from reyn.permissions.trust import load_project, store_decision
 from tests.functions.support import act, finish, kinds, results, reyn
 
 MODULE = '''
@@ -72,7 +74,7 @@ def kiosk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     answers.append(finish({"item": "bread", "price": 5}))
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     monkeypatch.chdir(tmp_path)
-    assert reyn("trust", "--yes").returncode == 0
+    store_decision(load_project(tmp_path.resolve()))
     return tmp_path
 
 
@@ -125,7 +127,7 @@ def test_without_the_tools_in_the_configuration_no_module_is_imported(kiosk: Pat
     assert resumed.returncode == 7
     assert "RYN419" in resumed.stderr
     for command in ("show", "replay", "verify", "events"):
-        assert reyn(command, "k").returncode == 0
+        assert run_app((command, "k")) == 0
     assert not (kiosk / "imported").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,122 +137,119 @@ async def stop(scale: Scale, chat: Any, text: str) -> ChatStopped:
     return error
 
 
+def in_chat(
+    folder: Path, scenario: Callable[[Scale, Any], Awaitable[None]], name: str = "tokens", form: str = "tools"
+) -> None:
+    """Execute a scenario with a chat under a limit."""
+
+    async def execute() -> None:
+        scale = Scale(folder, form, LIMITS[name])
+        async with scale.runtime:
+            await scenario(scale, scale.chat.options(key="ada"))
+
+    asyncio.run(execute())
+
+
 @pytest.mark.parametrize("key", [None, "ada"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", LIMITS)
 def test_the_turn_goes_on_when_the_limit_is_raised(tmp_path: Path, name: str, form: str, key: str | None):
-    async def scenario() -> None:
+    async def scenario(scale: Scale, keyed: Any) -> None:
         limit = LIMITS[name]
-        scale = Scale(tmp_path, form, limit)
-        async with scale.runtime as runtime:
-            chat = scale.chat.options(key=key) if key else scale.chat
-            error = await stop(scale, chat, "weigh all")
-            again = chat if key else scale.chat.options(run_id=error.run_id)
-            with pytest.raises(ChatStopped) as stopped:
-                await again.resume()
-            assert stopped.value.hint == error.hint
-            assert f'resume(raise_limits={{"{name}": ' in error.hint
-            scale.answer("All weighed.", "You are welcome.", key=key)
-            reply = await again.resume(raise_limits={name: limit.enough})
-            assert (reply.text, done(scale, reply.history)) == ("All weighed.", True)
-            assert scale.seen().count("weighs") == len(scale.weighed)
-            await runtime.runs.replay(reply.run_id)
-            if key:  # a call without a key is a run with limits of its own
-                reply = await chat("thanks")
-                assert (reply.text, done(scale, reply.history)) == ("You are welcome.", True)
+        chat = keyed if key else scale.chat
+        error = await stop(scale, chat, "weigh all")
+        again = chat if key else scale.chat.options(run_id=error.run_id)
+        with pytest.raises(ChatStopped) as stopped:
+            await again.resume()
+        assert stopped.value.hint == error.hint
+        assert f'resume(raise_limits={{"{name}": ' in error.hint
+        scale.answer("All weighed.", "You are welcome.", key=key)
+        reply = await again.resume(raise_limits={name: limit.enough})
+        assert (reply.text, done(scale, reply.history)) == ("All weighed.", True)
+        assert scale.seen().count("weighs") == len(scale.weighed)
+        await scale.runtime.runs.replay(reply.run_id)
+        if key:  # a call without a key is a run with limits of its own
+            reply = await chat("thanks")
+            assert (reply.text, done(scale, reply.history)) == ("You are welcome.", True)
 
-    asyncio.run(scenario())
+    in_chat(tmp_path, scenario, name, form)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", LIMITS)
 def test_the_next_message_ends_the_turn(tmp_path: Path, name: str, form: str):
-    async def scenario() -> None:
+    async def scenario(scale: Scale, chat: Any) -> None:
         limit = LIMITS[name]
-        scale = Scale(tmp_path, form, limit)
-        async with scale.runtime as runtime:
-            chat = scale.chat.options(key="ada")
-            await stop(scale, chat, "weigh all")
-            scale.model._output = 100
-            scale.answer("I stopped.", key="ada")
-            if not limit.is_of_turn:
-                await stop(scale, chat, "first")
-                error = await stop(scale, chat, "second")
-                assert [message.text for message in error.history][-2:] == ["first", "second"]
-                reply = await chat.resume(raise_limits={name: limit.enough})
-            else:
-                reply = await chat("second")
-            assert (reply.text, done(scale, reply.history)) == ("I stopped.", True)
-            assert "second" in scale.seen()
-            assert scale.seen().count("weighs") == len(scale.weighed)
-            await runtime.runs.replay(reply.run_id)
+        await stop(scale, chat, "weigh all")
+        scale.model._output = 100
+        scale.answer("I stopped.", key="ada")
+        if not limit.is_of_turn:
+            await stop(scale, chat, "first")
+            error = await stop(scale, chat, "second")
+            assert [message.text for message in error.history][-2:] == ["first", "second"]
+            reply = await chat.resume(raise_limits={name: limit.enough})
+        else:
+            reply = await chat("second")
+        assert (reply.text, done(scale, reply.history)) == ("I stopped.", True)
+        assert "second" in scale.seen()
+        assert scale.seen().count("weighs") == len(scale.weighed)
+        await scale.runtime.runs.replay(reply.run_id)
 
-    asyncio.run(scenario())
+    in_chat(tmp_path, scenario, name, form)
 
 
 def test_the_value_in_the_hint_is_enough(tmp_path: Path):
-    async def scenario() -> None:
-        scale = Scale(tmp_path, "tools", LIMITS["tokens"])
-        async with scale.runtime as runtime:
-            chat = scale.chat.options(key="ada")
-            error = await stop(scale, chat, "weigh all")
-            scale.answer("All weighed.", "Yes.", key="ada")
-            [value] = {int(found) for found in re.findall(r'"tokens": (\d+)', error.hint)}
-            # The tools come from the decorator alone.
-            result = await runtime.resume(error.run_id, raise_limits={"tokens": value})
-            assert result.reason == "All weighed."
-            assert (await chat("sure?")).text == "Yes."
+    async def scenario(scale: Scale, chat: Any) -> None:
+        error = await stop(scale, chat, "weigh all")
+        scale.answer("All weighed.", "Yes.", key="ada")
+        [value] = {int(found) for found in re.findall(r'"tokens": (\d+)', error.hint)}
+        # The tools come from the decorator alone.
+        result = await scale.runtime.resume(error.run_id, raise_limits={"tokens": value})
+        assert result.reason == "All weighed."
+        assert (await chat("sure?")).text == "Yes."
 
-    asyncio.run(scenario())
+    in_chat(tmp_path, scenario)
 
 
 def test_a_limit_can_be_raised_between_two_turns(tmp_path: Path):
-    async def scenario() -> None:
-        scale = Scale(tmp_path, "tools", LIMITS["tokens"])
-        async with scale.runtime as runtime:
-            chat = scale.chat.options(key="ada")
-            scale.answer("Hello.", "Yes.", "Still here.", key="ada")
-            await chat("hi")
-            assert (await chat.resume(raise_limits={"tokens": 1_100})).text == "Hello."
-            with pytest.raises(LimitUnknown):
-                await chat.resume(raise_limits={"tokens": 1_000})
-            assert runtime.runs.state(str(chat.conversation)).raised == {"tokens": 1_100}
-            await chat("sure?")
-            assert (await chat("there?")).text == "Still here."
+    async def scenario(scale: Scale, chat: Any) -> None:
+        scale.answer("Hello.", "Yes.", "Still here.", key="ada")
+        await chat("hi")
+        assert (await chat.resume(raise_limits={"tokens": 1_100})).text == "Hello."
+        with pytest.raises(LimitUnknown):
+            await chat.resume(raise_limits={"tokens": 1_000})
+        assert scale.runtime.runs.state(str(chat.conversation)).raised == {"tokens": 1_100}
+        await chat("sure?")
+        assert (await chat("there?")).text == "Still here."
 
-    asyncio.run(scenario())
+    in_chat(tmp_path, scenario)
 
 
 def test_a_message_at_a_limit_that_is_used_up_is_part_of_the_history(tmp_path: Path):
-    async def scenario() -> None:
-        scale = Scale(tmp_path, "tools", LIMITS["tokens"])
-        async with scale.runtime as runtime:
-            chat = scale.chat.options(key="ada")
-            scale.answer("One.", "Two.", "Three.", "Four.", key="ada")
-            for text in ("a", "b", "c"):
-                await chat(text)
-            error = await stop(scale, chat, "d")
-            assert [message.text for message in error.history] == ["a", "One.", "b", "Two.", "c", "Three.", "d"]
-            assert runtime.runs.transcript(error.run_id) == error.history
-            assert (await chat.resume(raise_limits={"tokens": 9_000})).text == "Four."
+    async def scenario(scale: Scale, chat: Any) -> None:
+        scale.answer("One.", "Two.", "Three.", "Four.", key="ada")
+        for text in ("a", "b", "c"):
+            await chat(text)
+        error = await stop(scale, chat, "d")
+        assert [message.text for message in error.history] == ["a", "One.", "b", "Two.", "c", "Three.", "d"]
+        assert scale.runtime.runs.transcript(error.run_id) == error.history
+        assert (await chat.resume(raise_limits={"tokens": 9_000})).text == "Four."
 
-    asyncio.run(scenario())
+    in_chat(tmp_path, scenario)
 
 
 def test_a_run_of_a_function_that_the_process_does_not_have_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async def scenario() -> None:
-        scale = Scale(tmp_path, "tools", LIMITS["tokens"])
-        async with scale.runtime as runtime:
-            error = await stop(scale, scale.chat.options(key="ada"), "weigh all")
-            monkeypatch.setattr(function_tools, "_functions", {})
-            with pytest.raises(OpMissing) as missing:
-                await runtime.resume(error.run_id, raise_limits={"tokens": 9_000})
-            assert "Scale.__init__.<locals>.scale`" in missing.value.hint
-            assert "ops=[" in missing.value.hint
-            assert not runtime.runs.state(error.run_id).raised
-            assert not runtime.services.journal.drain(error.run_id, 0)
+    async def scenario(scale: Scale, chat: Any) -> None:
+        error = await stop(scale, chat, "weigh all")
+        monkeypatch.setattr(function_tools, "_functions", {})
+        with pytest.raises(OpMissing) as missing:
+            await scale.runtime.resume(error.run_id, raise_limits={"tokens": 9_000})
+        assert "Scale.__init__.<locals>.scale`" in missing.value.hint
+        assert "ops=[" in missing.value.hint
+        assert not scale.runtime.runs.state(error.run_id).raised
+        assert not scale.runtime.services.journal.drain(error.run_id, 0)
 
-    asyncio.run(scenario())
+    in_chat(tmp_path, scenario)
 
 
 def test_a_fork_of_an_imported_run_gets_no_tools_by_the_name_of_a_function(tmp_path: Path):

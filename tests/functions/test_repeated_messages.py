@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime, llm_chat, llm_function, tool
+from reyn.errors import RunIdTaken
 from reyn.journal import MemoryJournal
 from reyn.models import ModelAnswer, ToolCall
 from tests.kernel.test_turn_abort import forever, reached
 
 NAMES = ("Ada", "Bob", "Ada")
 """What the tool says, one after the other; a text that is said twice is two messages."""
+COPIED = "Cy"
+"""What the tool says to a copy of the conversation."""
 
 
 class Till:
@@ -24,7 +27,7 @@ class Till:
 
     name, answer_form, takes_time = "till", "tools", True
 
-    def __init__(self, root: Path, journal: MemoryJournal, interrupted_at: int = 0) -> None:
+    def __init__(self, root: Path, journal: MemoryJournal, interrupted_at: int = 0, *, copies: bool = False) -> None:
         self.booked: list[str] = []
         self.calls = 0
         self.interrupted_at = interrupted_at
@@ -44,8 +47,14 @@ class Till:
         @tool(effect="idempotent", permission=None)
         async def ring() -> str:
             """Ring."""
-            said = [(await till.options(key="shop")(name)).text for name in NAMES]
+            shop = till.options(key="shop")
+            said = [(await shop(name)).text for name in NAMES]
             await self.step()
+            if copies:
+                said.append((await (await shop.fork("branch"))(COPIED)).text)
+                unnamed = self.rt.conversations.copy(shop.conversation)
+                await self.step()
+                said.append(f"copy {unnamed != self.rt.conversations.copy(shop.conversation)}")
             return ", ".join(said)
 
         @llm_function(runtime=self.rt, toolkit=[ring])
@@ -72,25 +81,44 @@ class Till:
         return ModelAnswer("", tool_calls=(ToolCall("t", "book", json.dumps({"name": last.text})),))
 
 
+async def killed_at(root: Path, interrupted_at: int, *, copies: bool = False) -> tuple[list[str], Till]:
+    """Kill the process in a step; return what was booked until then, and the till that another process opens."""
+    journal = MemoryJournal()
+    killed = Till(root, journal, interrupted_at, copies=copies)
+    first = asyncio.create_task(killed.sell("tea"))
+    await reached(killed.reached, first)
+    after = deepcopy(journal)  # what a process finds after the kill of this one
+    after._claims.clear()
+    done = [*killed.booked]
+    first.cancel()
+    await asyncio.wait([first])
+    await killed.rt.aclose()
+    return done, Till(root, after, copies=copies)
+
+
 @pytest.mark.parametrize("interrupted_at", range(1, 2 * len(NAMES) + 2))
 def test_a_tool_that_is_repeated_finds_the_turns_that_it_started(tmp_path: Path, interrupted_at: int):
     async def scenario() -> None:
-        journal = MemoryJournal()
-        killed = Till(tmp_path, journal, interrupted_at)
-        first = asyncio.create_task(killed.sell("tea"))
-        await reached(killed.reached, first)
-        after = deepcopy(journal)  # what a process finds after the kill of this one
-        after._claims.clear()
-        done = [*killed.booked]
-        first.cancel()
-        await asyncio.wait([first])
-        await killed.rt.aclose()
-        till = Till(tmp_path, after)
+        done, till = await killed_at(tmp_path, interrupted_at)
         async with till.rt as rt:
             assert "ok booked Ada, ok booked Bob, ok booked Ada" in await till.sell("tea")
             assert [*done, *till.booked] == [*NAMES]
             said = [message.text for message in rt.runs.transcript(till.till.conversation) if message.role == "user"]
             assert said == [*NAMES]
             assert (await till.till("Eve")).text == "ok booked Eve"  # outside the tool, it is a new message
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("interrupted_at", [7, 8, 9, 10])
+def test_a_tool_that_is_repeated_finds_the_copies_that_it_made(tmp_path: Path, interrupted_at: int):
+    async def scenario() -> None:
+        done, till = await killed_at(tmp_path, interrupted_at, copies=True)
+        async with till.rt as rt:
+            assert "ok booked Ada, ok booked Cy, copy True" in await till.sell("tea")
+            assert [*done, *till.booked] == [*NAMES, COPIED]
+            assert len([row for row in rt.services.journal.runs() if row.fork_of]) == 3
+            with pytest.raises(RunIdTaken):  # outside the tool, it is another copy
+                await till.till.fork("branch")
 
     asyncio.run(scenario())

@@ -8,7 +8,6 @@ import pytest
 
 import reyn.context.prompt as prompt
 import reyn.context.render as render
-import reyn.kernel.visit.phase_executor as phase_executor
 import reyn.kernel.visit.turn as turn
 from reyn import SyncRuntime
 from reyn.errors import ReplayMismatch, RunBlocked
@@ -114,7 +113,6 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
         (prompt, "OPENING", "Be nice.\n"),
         (render, "RECORDED", "workspace:.elsewhere/"),
         (turn, "correction", loud_correction),
-        (phase_executor, "successors", lambda skill, phase: ()),
     ],
 )
 def test_a_changed_rule_is_detected(tmp_path: Path, monkeypatch, module, name: str, changed):

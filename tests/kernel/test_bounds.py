@@ -222,7 +222,7 @@ NOT_WRITABLE = (
 )  # fmt: skip
 
 
-@examples(120)
+@examples(60)
 @given(st.lists(ANSWERS, min_size=1, max_size=6))
 @example([act(file("write", "output/out/new.txt", content="x")), act(file("read", "output/leak.txt")), go("build")])
 @example([with_ops(go("build"), file("delete", "output/up/notes.txt")), finish()])

@@ -98,9 +98,9 @@ def test_a_call_is_reserved_with_its_intent_and_settled_with_its_answer(project:
     batches: list[list[str]] = []
 
     class Counting(MemoryJournal):
-        def append(self, run_id, expected_seq, events, blobs=()):
+        def append(self, run_id, expected_seq, events, blobs=(), wakes=()):
             batches.append([event.kind for event in events])
-            return super().append(run_id, expected_seq, events, blobs)
+            return super().append(run_id, expected_seq, events, blobs, wakes)
 
     project.journal = Counting()
     result = project.run("s", [], model=Provider([go("b"), finish()]))

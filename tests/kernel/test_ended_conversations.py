@@ -21,6 +21,7 @@ from tests.support import abort, act, finish, go, question, write_skill
 STEP = "run_op: {op: {kind: file, op: read, path: 'workspace:none'}}"
 POST = f"postprocessor:\n  output_schema: note\n  steps:\n    - {STEP}\n"
 GRAPH = {"chat": ["chat", "end"]}
+LONGER = {"chat": ["chat", "file", "end"], "file": ["post", "chat", "end"], "post": ["end"]}
 
 
 class Clerk:
@@ -50,7 +51,14 @@ class Desk:
     """A conversation `desk` with an unsafe tool `sign`, which can end; its first turn is over."""
 
     def __init__(
-        self, root: Path, form: str, *, skill_keys: str = "", journal: MemoryJournal | None = None, **settings: Any
+        self,
+        root: Path,
+        form: str,
+        *,
+        graph: dict[str, list[str]] = GRAPH,
+        skill_keys: str = "",
+        journal: MemoryJournal | None = None,
+        **settings: Any,
     ) -> None:
         self.signed: list[str] = []
 
@@ -63,10 +71,10 @@ class Desk:
         write_skill(
             root,
             "desk",
-            GRAPH,
-            inputs={"chat": "user_message"},
+            graph,
+            inputs={"chat": "user_message" if graph is GRAPH else "user_message | note"},
             phase_keys={"chat": "conversation: true\n"},
-            ops={"chat": "sign, ask_user"},
+            ops=dict.fromkeys(graph, "sign, ask_user"),
             skill_keys=skill_keys,
         )
         self.model = Clerk(form)
@@ -130,6 +138,55 @@ def test_a_copy_has_everything_that_was_completed_whatever_ended_the_conversatio
                 assert seen.count(part) == 1, (part, seen)
             assert desk.signed == ["deed"]
             assert (await desk.talk(copy, "bye", answers=[finish("end of the copy")])).status in ("finished", "failed")
+            assert (await rt.runs.replay(copy)).events == rt.runs.verify(copy).events
+
+    asyncio.run(scenario())
+
+
+LATER: dict[str, tuple[str, list[Any]]] = {
+    "finish": ("finished", [finish("filed")]),
+    "abort": ("aborted", [abort("no more")]),
+    "rejected": ("failed", [{}, {}, {}]),
+    "outage": ("failed", [ModelUnavailable("down")]),
+    "question": ("waiting", [act(question("which one?"))]),
+    "cancelled": ("cancelled", [cancel_during]),
+    "next phase": ("finished", [go("post"), act({"kind": "sign", "paper": "letter"}), finish("posted")]),
+    "next phase fails": ("failed", [go("post"), ModelUnavailable("down")]),
+}
+
+
+@pytest.mark.parametrize("form", ["full", "tools"])
+@pytest.mark.parametrize("end", LATER)
+def test_a_copy_does_not_go_on_to_the_phases_that_the_run_visited_after_the_conversation(
+    tmp_path: Path, end: str, form: str
+):
+    status, last = LATER[end]
+
+    async def scenario() -> None:
+        desk = Desk(tmp_path, form, graph=LONGER)
+        async with desk.rt as rt:
+            await desk.begin()
+            rt.conversations.remember("k", "the ink is blue")
+            answers = [cancel_during(desk) if answer is cancel_during else answer for answer in last]
+            before = [act({"kind": "sign", "paper": "deed"}), go("file", "please file")]
+            later = [act({"kind": "sign", "paper": "copy"}), *answers]
+            assert (await desk.talk("k", "sign it", answers=[*before, *later])).status == status
+            signed = [*desk.signed]
+            copy = rt.conversations.copy("k")
+            result = await desk.talk(copy, "and?", answers=[go("chat", "in the copy")])
+            assert (result.status, result.reason, result.warnings) == ("waiting", "in the copy", ())
+            seen = "\n".join(desk.texts())
+            assert [desk.texts()[0], desk.texts()[-1]] == ["user: hello", "user: and?"]
+            for part in ("welcome", "sign it", "signed deed", "please file"):
+                assert seen.count(part) == 1, (part, seen)
+            assert "the ink is blue" in desk.model.requests[-1].messages[0].text
+            assert desk.signed == signed
+            # The conversation of the copy can go there, and come back.
+            back = [go("file", "file it now"), go("chat", "filed"), go("chat", "done")]
+            assert (await desk.talk(copy, "go on", answers=back)).reason == "done"
+            again = rt.conversations.copy(copy)
+            assert (await desk.talk(again, "more", answers=[go("chat", "more done")])).reason == "more done"
+            assert desk.signed == signed
             assert (await rt.runs.replay(copy)).events == rt.runs.verify(copy).events
 
     asyncio.run(scenario())

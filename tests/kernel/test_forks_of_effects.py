@@ -114,16 +114,22 @@ def test_a_fork_that_may_execute_unsafe_ops_again_names_them(tmp_path: Path):
     asyncio.run(scenario())
 
 
-def test_a_fork_before_a_sub_run_names_its_unsafe_ops(tmp_path: Path):
+def test_a_fork_asks_about_a_sub_run_that_acted_and_one_before_it_names_its_unsafe_ops(tmp_path: Path):
+    done = 'completed: `send` {"letter":"a"}. These ops may have taken effect: `send` {"letter":"b"}.'
+
     async def scenario() -> None:
         post = Post(tmp_path)
         async with post.rt as rt:
             run = {"kind": "run_skill", "skill": "mail", "input": {"type": "note", "data": {"text": "in"}}}
             await post.interrupted("office", act(run))
+            forked = await rt.fork("k", run_id="f")
+            assert (forked.status, forked.warnings, post.sent) == ("waiting", (), ["a", "b"])
+            assert done in forked.question.message
+            first = next(event.seq for event in rt.runs.events("k") if event.kind == "llm_requested")
+            received: list[Any] = []
             post.answers = [finish()]
-            [warning] = (await rt.fork("k")).warnings
-            assert (
-                'completed: `send` {"letter":"a"}. These ops may have taken effect: `send` {"letter":"b"}.' in warning
-            )
+            [warning] = (await rt.fork("k", at=first, listener=received.append)).warnings
+            assert done in warning
+            assert done in received[0].data["repeats"]  # before anything is executed
 
     asyncio.run(scenario())

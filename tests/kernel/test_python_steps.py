@@ -333,7 +333,13 @@ class TestUnsafe:
 
     @pytest.mark.parametrize(
         ("own", "above", "seen"),
-        [("[TOKEN]", "[TOKEN]", True), ("['*']", "[TOKEN]", True), ("[TOKEN]", "[]", False), ("['*']", "[]", False)],
+        [
+            ("[TOKEN]", "[TOKEN]", True),
+            ("[TOKEN]", "[]", False),
+            ("['*']", "[TOKEN]", True),
+            ("['*']", "[]", False),
+            ("['*']", "['*']", False),
+        ],
     )
     def test_it_has_the_credentials_that_all_skills_require(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, above: str, seen: bool

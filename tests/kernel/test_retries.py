@@ -169,6 +169,22 @@ def test_the_prompt_of_a_retry_names_the_unsafe_ops_of_the_failed_visit(tmp_path
     assert DONE not in model.prompts[0]
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["finished", "failed"])
+def test_the_prompt_of_a_retry_names_a_sub_run_that_acted(tmp_path: Path, fails: bool):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "pay"})
+    write_skill(tmp_path, "outer", {"y": ["end"]}, ops={"y": "run_skill"})
+    write_skill(tmp_path, "main", {"a": ["end"]}, ops={"a": "run_skill"})
+    paid: list[str] = []
+    inner, outer = ({"kind": "run_skill", "skill": name, "input": {"text": "t"}} for name in ("inner", "outer"))
+    answers = [act(outer), act(inner), act({"kind": "pay", "to": "ada"}), "no" if fails else finish(), finish(), "no"]
+    model = Payer(answers)
+    with Project(tmp_path).open([], model=model, ops=[paying(paid)], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        assert rt.resume("k", retry=True).ok
+    assert paid == ["ada"]
+    assert f'{DONE}{{"input":{{"text":"t"}},"kind":"run_skill","skill":"outer"}}' in model.prompts[-1]
+
+
 def test_a_later_visit_of_a_loop_acts_again_after_a_retry(tmp_path: Path):
     write_skill(tmp_path, "main", {"a": ["b"], "b": ["a", "end"]}, ops={"a": "pay"})
     paid: list[str] = []
@@ -205,3 +221,52 @@ def test_the_prompt_of_a_function_that_is_retried_names_them_too(tmp_path: Path)
             settle.options(run_id="x")("now")
         assert settle.resume("x", retry=True).value == "done"
     assert paid == ["ada"]
+
+
+def test_the_prompt_of_a_retry_names_what_a_function_of_a_tool_did(tmp_path: Path):
+    write_skill(tmp_path, "main", {"a": ["end"]}, ops={"a": "helper"})
+    paid: list[str] = []
+
+    @llm_function(toolkit=[paying(paid)])
+    async def settle(request: str) -> str:
+        """Settle a debt."""
+
+    @tool(effect="idempotent", permission=None)
+    async def helper(text: str) -> str:
+        """Help."""
+        return await settle(text)
+
+    class Model:
+        name, answer_form, takes_time = "m", "tools", False
+
+        async def complete(self, request: Any) -> ModelAnswer:
+            text = "\n".join(message.text or "" for message in request.messages)
+            if "Settle a debt" in request.messages[0].text:
+                calls = () if "paid ada" in text else (ToolCall("c", "pay", '{"to": "ada"}'),)
+                return ModelAnswer("" if calls else "all is paid", tool_calls=calls)
+            if '(These ops were completed: `pay` {"to":"ada"}.)' in text:
+                return ModelAnswer(json.dumps(finish()))
+            calls = () if "all is paid" in text else (ToolCall("c", "helper", '{"text": "now"}'),)
+            return ModelAnswer("", tool_calls=calls)
+
+    project = Project(tmp_path)
+    with project.open([], model=Model(), ops=[helper], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        assert rt.resume("k", retry=True).ok
+    assert paid == ["ada"]
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("count", [25, 105])
+def test_the_prompt_of_a_retry_lists_the_unsafe_ops_or_says_that_there_were_more(tmp_path: Path, count: int):
+    write_skill(tmp_path, "main", {"a": ["end"]}, ops={"a": "pay"})
+    paid: list[str] = []
+    payments = [{"kind": "pay", "to": f"{'x' * 300}{number}"} for number in range(count)]
+    model = Payer([act(*payments[at : at + 15]) for at in range(0, count, 15)] + ["no"])
+    with Project(tmp_path).open([], model=model, ops=[paying(paid)], max_phase_retries=0) as rt:
+        assert rt.run("main", IN, run_id="k").status == "failed"
+        assert rt.resume("k", retry=True).ok
+    assert len(paid) == count
+    listed = [number for number in range(count) if f'x{number}"}}' in model.prompts[-1]]
+    assert listed == [*range(max(0, count - 100), count)]
+    assert ("more than 100 ops" in model.prompts[-1]) == (count > 100)

@@ -73,9 +73,9 @@ def test_a_visit_costs_one_commit(project: Path, monkeypatch: pytest.MonkeyPatch
     groups = []
     append = MemoryJournal.append
 
-    def spy(self, run_id, expected_seq, events, blobs=()):
+    def spy(self, run_id, expected_seq, events, blobs=(), wakes=()):
         groups.append(kinds_of(events))
-        return append(self, run_id, expected_seq, events, blobs)
+        return append(self, run_id, expected_seq, events, blobs, wakes)
 
     monkeypatch.setattr(MemoryJournal, "append", spy)
     run(project, [go("second"), finish()])
@@ -499,7 +499,7 @@ def test_a_visit_that_awaits_anything_but_an_effect_is_an_error(project: Path, m
     async def visit(*args):
         await asyncio.sleep(1)
 
-    monkeypatch.setattr(compiled_skill, "visit", visit)
+    monkeypatch.setitem(compiled_skill._VISITS, "phase", visit)
     with open_runtime(project, []) as rt, pytest.raises(ForeignAwait):
         rt.run("pair", IN)
 

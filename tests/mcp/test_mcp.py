@@ -185,7 +185,7 @@ def test_a_server_gets_no_environment_and_only_required_secrets(tools: Tools, mo
 def test_a_sub_run_passes_a_server_what_all_skills_require(tools: Tools, monkeypatch, required: str, status: str):
     monkeypatch.setenv("REYN_SECRET_DESK_KEY", "sk-desk-0123456789abcdef")
     tools.server = {"env": {"KEY": "secret://DESK_KEY"}}
-    tools.skill_keys += "required_credentials: ['*']\n"
+    tools.skill_keys += "required_credentials: [DESK_KEY]\n"
     tools.accept()
     keys = f"permissions: {{mcp: [desk]}}\nrequired_credentials: {required}\n"
     write_skill(tools.root, "caller", {"a": ["end"]}, ops={"a": tools.allowed}, skill_keys=tools.skill_keys)

@@ -1,4 +1,4 @@
-"""Whether to act, and which act: an input is compared with acts relative to messages that need none."""
+"""Whether to act, and which act: what a model answers to an input, beside its answers to messages without content."""
 
 from __future__ import annotations
 
@@ -6,55 +6,134 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.models.acting import Act, ActPrompt, choose_among, likenesses
-from reyn.models.two_step import Topic, deviation, mean_topic, projection
+from reyn.models.acting import DECIDE, WITHOUT_ACTS, Act, ActPrompt, act_probability, best_act, gains
 
-HABIT: Topic = {"answer": 9.0, "say": 8.0, "the": 5.0}
-"""The words that this model begins with whatever the message is."""
-FIND: Topic = HABIT | {"look": 6.0, "find": 5.0}
-SEND: Topic = HABIT | {"send": 6.0, "write": 3.0}
-REPLIES = [[HABIT, HABIT], [HABIT | {"greet": 1.0}, HABIT]]
-ACTS = tuple(Act(name, {"kind": name}, name, "text.\n") for name in ("find", "send"))
+ACTS = tuple(Act(name, {"kind": name}, f"Do {name}", "text.\n") for name in ("find", "send"))
+BIASES = [[0.9, 0.0005, 0.005], [0.95, 0.001, 0.002]]
+"""A model that hardly ever acts, and that prefers `send`."""
+PROBABILITY = st.floats(1e-6, 1.0)
 
 
-def choice(topic: Topic, *, may_decide: bool = True, acts: tuple[Topic, ...] = (FIND, SEND)) -> tuple[str, float]:
-    prompt = ActPrompt("task", "text", ACTS, may_decide, {}, "")
-    act, probability = choose_among(prompt, likenesses([topic, topic], REPLIES, [[one, one] for one in acts]))
-    return act.label if act else "", probability
+def prompt_of(*acts: Act, may_decide: bool = True, text: str = "text") -> ActPrompt:
+    return ActPrompt("task", text, acts, may_decide, {}, "")
+
+
+def choose(
+    prompt: ActPrompt, own: list[float], biases: list[list[float]], similarities: tuple[float, ...] = (0.5, 0.5)
+) -> tuple[str, float]:
+    found = gains(own, biases)
+    probability = act_probability(prompt, found)
+    return best_act(prompt, found, similarities).label if probability > 0.5 else "", probability
 
 
 @pytest.mark.parametrize(
-    ("topic", "label"),
+    ("own", "label"),
     [
-        (HABIT, ""),
-        (HABIT | {"joke": 7.0}, ""),
-        (HABIT | {"look": 4.0}, "find"),
-        (HABIT | {"send": 4.0, "the": 6.0}, "send"),
+        ([0.9, 0.001, 0.004], ""),
+        ([0.7, 0.01, 0.02], ""),
+        ([0.8, 0.1, 0.1], "find"),
+        ([0.5, 0.001, 0.499], "send"),
+        ([0.9, 0.0, 0.0], ""),
     ],
 )
-def test_a_model_acts_if_the_input_differs_from_other_messages_as_an_act_does(topic: Topic, label: str):
-    chosen, probability = choice(topic)
+def test_a_model_acts_if_an_act_is_much_likelier_than_after_messages_without_content(own: list[float], label: str):
+    chosen, probability = choose(prompt_of(*ACTS), own, BIASES)
     assert chosen == label
-    assert 0.5 <= probability <= 1
+    assert 0 <= probability <= 1
 
 
-def test_a_model_that_has_to_act_takes_the_closest_act():
-    assert choice(HABIT | {"joke": 7.0, "write": 0.1}, may_decide=False) == ("send", 1.0)
+def test_the_act_whose_text_is_about_the_same_as_the_input_is_likelier():
+    own = [0.1, 0.4, 0.5]
+    assert choose(prompt_of(*ACTS), own, BIASES)[0] == "find"
+    assert choose(prompt_of(*ACTS), own, BIASES, (0.5, 0.6))[0] == "send"
 
 
-@given(st.dictionaries(st.sampled_from(["look", "find", "send", "write", "joke"]), st.floats(0, 10)), st.floats(0, 20))
-def test_neither_the_order_of_acts_nor_what_all_messages_share_counts(words: dict[str, float], habit: float):
-    own, more = HABIT | words, {"habit": habit}
-    found = likenesses([own, own], REPLIES, [[FIND, FIND], [SEND, SEND]])
-    assert likenesses([own, own], REPLIES, [[SEND, SEND], [FIND, FIND]]) == found[::-1]
-    replies = [[one | more for one in reply] for reply in REPLIES]
-    assert likenesses([own | more] * 2, replies, [[FIND | more] * 2, [SEND | more] * 2]) == [
-        pytest.approx(one) for one in found
+def test_a_model_that_has_to_act_takes_the_act_that_gains_most():
+    assert choose(prompt_of(*ACTS, may_decide=False), [0.1, 0.9], [[0.01, 0.99]]) == ("find", 1.0)
+
+
+@given(
+    st.lists(PROBABILITY, min_size=3, max_size=3),
+    st.lists(st.lists(PROBABILITY, min_size=3, max_size=3), min_size=1, max_size=4),
+    st.lists(st.floats(0.1, 10.0), min_size=3, max_size=3),
+)
+def test_neither_the_order_of_acts_nor_what_the_model_prefers_always_counts(
+    own: list[float], biases: list[list[float]], preferred: list[float]
+):
+    """`preferred` is how much likelier the model makes each answer, whatever the message is."""
+
+    def prefer(row: list[float]) -> list[float]:
+        return [one * factor for one, factor in zip(row, preferred, strict=True)]
+
+    found = gains(own, biases)
+    swapped = gains([own[0], *own[:0:-1]], [[row[0], *row[:0:-1]] for row in biases])
+    weighted = gains(prefer(own), [prefer(row) for row in biases])
+    assert [swapped[0], *swapped[:0:-1]] == pytest.approx(found)
+    assert weighted == pytest.approx(found, abs=1e-6)
+    assert act_probability(prompt_of(*ACTS), found) == pytest.approx(act_probability(prompt_of(*ACTS), swapped))
+
+
+def test_each_option_has_examples_with_its_name():
+    messages = prompt_of(*ACTS).examples
+    pairs = [(said.text, answer.text) for said, answer in zip(messages[1::2], messages[2::2], strict=True)]
+    assert (messages[0].role, messages[0].text) == ("system", "task")
+    assert pairs[:4] == [
+        (WITHOUT_ACTS[0], '{"choice": "answer"}'),
+        ("Do find", '{"choice": "find"}'),
+        (WITHOUT_ACTS[1], '{"choice": "answer"}'),
+        ("Do send", '{"choice": "send"}'),
     ]
+    assert [text for text, answer in pairs if DECIDE in answer] == list(WITHOUT_ACTS)
+    assert len(prompt_of(*ACTS, may_decide=False).examples) == 5
 
 
-def test_vectors_are_compared_with_their_mean():
-    assert mean_topic([{"a": 1.0}, {"a": 3.0, "b": 2.0}]) == {"a": 2.0, "b": 1.0}
-    assert deviation({"a": 1.0}, {"b": 2.0}) == {"a": 1.0, "b": -2.0}
-    assert projection({"a": 2.0, "b": 5.0}, {"a": 4.0}) == 0.5
-    assert projection({"a": 2.0}, {}) == 0
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (("mcp:shop/find", "ask_user"), ("answer", "find", "ask_user")),
+        (("mcp:shop/find", "mcp:store/find"), ("answer", "use mcp:shop/find", "use mcp:store/find")),
+        (("answer", "find"), ("answer", "use answer", "find")),
+    ],
+)
+def test_the_names_of_all_options_differ(labels: tuple[str, ...], names: tuple[str, ...]):
+    assert prompt_of(*(Act(label, {"kind": label}, "") for label in labels)).names == names
+
+
+def wish(text: str) -> str:
+    return prompt_of(*ACTS, text=text).wish
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Put this into Danish: The lamp is red.", "Put this into Danish: …"),
+        ("How do I say 'The lamp is red' in Danish?", "How do I say '…' in Danish?"),
+        ('What does "Lampen er rød" mean?', "What does '…' mean?"),
+        ("What does “Lampen er rød” mean?", "What does '…' mean?"),
+        ("Save this to notes/a.md: Cups.\nAnd plates: six.", "Save this to notes/a.md: …"),
+    ],
+)
+def test_a_text_that_a_message_hands_over_is_no_part_of_its_wish(text: str, expected: str):
+    assert wish(text) == expected
+
+
+@given(st.text("aeioulmnrst ,.:?!0123456789äøß", min_size=1).filter(lambda text: text.strip(" :")))
+def test_messages_that_differ_in_the_text_that_they_hand_over_have_one_wish(text: str):
+    assert wish(f"Please shorten this: {text.strip(' :')}") == "Please shorten this: …"
+    assert wish(f"Please shorten '{text:x<6}' for me.") == "Please shorten '…' for me."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The lamp doesn't work, and Ada's chair isn't here.",
+        "Call me at 12:30.",
+        "Read https://lamps.example/red and answer.",
+        "notes/a.md: what is in it?",
+        "question: Is it red?\nknown: It is dark.",
+        "What is 'red'?",
+        "Two things: a lamp, and a chair.",
+    ],
+)
+def test_a_message_that_hands_over_no_text_is_its_wish(text: str):
+    assert wish(text) == text

@@ -442,7 +442,7 @@ def test_a_run_without_a_fallback_tries_again_after_the_cooldown(far: Caller, de
 @pytest.mark.sockets
 def test_the_timeline_of_a_run_shows_what_it_waits_for(far: Caller):
     pytest.importorskip("openai")
-    from reyn.cli.timeline import Timeline
+    from reyn.runs.timeline import Timeline
 
     limit(far, concurrency=1)
     far.server.then(good(finish()))

@@ -17,7 +17,7 @@ from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models import Candidate, Message, ModelRequest, PerformedOp, Turn, local
-from reyn.models.acting import WISHES, WITHOUT_ACTS
+from reyn.models.acting import CONTENT_FREE, MAX_TARGETS, WITHOUT_ACTS, Act, ActPrompt
 from reyn.models.local import LocalModel
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE
 from reyn.vocabulary import OpForm, OpSpec
@@ -51,7 +51,7 @@ def load(model: LocalModel, monkeypatch: pytest.MonkeyPatch, *chunks: Any) -> En
     engine = Engine(*chunks)
     loaded = local.Engine.__new__(local.Engine)
     loaded._server, loaded._static_text = engine, "be brief"
-    loaded.can_begin_answers, loaded.parameters, loaded._topics = True, 500_000_000, {}
+    loaded.can_begin_answers, loaded.parameters, loaded._answers = True, 500_000_000, {}
     loaded._cache = SimpleNamespace(find=lambda text: None, store=lambda text, write: None)
     monkeypatch.setattr(local, "_engine", lambda path, settings: loaded)
     return engine
@@ -318,6 +318,38 @@ def test_the_topic_of_the_input_weighs_the_choices(model: LocalModel, monkeypatc
     assert len(engine.requests) == 8
 
 
+def test_a_text_that_a_message_hands_over_does_not_take_part_in_the_choice_of_an_act(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+):
+    act = Act("translate", {"kind": "translate"}, "Translate a text", "text.\n")
+    engine = load(model, monkeypatch, *[answer(piece("answer", answer=0.5, rest=0.1))] * 4)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    prompt = ActPrompt("task", "Put this into Danish: The lamp is red.", (act,), True, {}, "")
+    local._engine(model.path, model._settings).choose_act(prompt, threading.Event())
+    asked = {message["content"] for sent in engine.requests for message in sent["messages"]}
+    assert "Put this into Danish: …" in asked
+    assert not any("lamp" in text for text in asked)
+
+
+def test_of_many_acts_the_one_with_the_topic_of_the_input_has_examples(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+):
+    """Which acts are offered may depend on the input, so the examples would have to be read for each input."""
+    acts = tuple(
+        Act(f"skill {n}", {"kind": "run_skill", "skill": f"s{n}"}, f"Do {n}", "text.\n") for n in range(MAX_TARGETS)
+    )
+    words = [answer(piece(word, **{word: 0.5, "rest": 0.1})) for word in [f"w{n}" for n in range(MAX_TARGETS)] + ["w7"]]
+    says = answer(piece("answer", answer=0.9, s7=0.001))
+    engine = load(model, monkeypatch, *words, *[says] * len(CONTENT_FREE), answer(piece("s7", answer=0.1, s7=0.9)))
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    prompt = ActPrompt("task", "hello", acts, True, {}, "")
+    choice = local._engine(model.path, model._settings).choose_act(prompt, threading.Event())
+    assert choice.act == acts[7]
+    assert {len(sent["messages"]) for sent in engine.requests[: MAX_TARGETS + 1]} == {3}
+    examples = [message["content"] for message in engine.requests[-1]["messages"]]
+    assert [text for text in examples if text.startswith("Do ")] == ["Do 7"]
+
+
 def test_labels_that_begin_alike_are_generated_to_the_end(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
     labels = ("end", "ends", "abort")
     request = msgspec.structs.replace(
@@ -454,32 +486,38 @@ MAY_ACT = msgspec.structs.replace(
     ops=(LOOK_UP, ASK),
     turn=Turn("hello", "be brief"),
 )
-GREETING, LOOKING, ASKING = (
-    [answer(piece(word, **{word: 0.5, "rest": 0.1}))] * len(WISHES) for word in ("greet", "look", "ask")
-)
-NEITHER = GREETING * len(WITHOUT_ACTS)
-"""What the messages that need no act ask for."""
+ANSWERING = answer(piece("answer", answer=0.9, find=0.001, ask_user=0.0001))
+BIAS = [ANSWERING] * len(CONTENT_FREE)
+"""What the model says to messages without content."""
+WORD = answer(piece("stock", stock=0.5, rest=0.1))
+TOPICS_OF_ACTS = [WORD] * 3
+"""The topics of both acts and of the input."""
+LOOKING = answer(piece("answer", answer=0.8, find=0.2, ask_user=0.0001))
+ASKING = answer(piece("ask_user", answer=0.2, find=0.001, ask_user=0.1))
 
 
 @pytest.mark.parametrize(
-    ("wish", "begun"),
+    ("said", "topics", "begun"),
     [
-        (GREETING, '{"reason": "", "choice": "go", "data":'),
-        (LOOKING, '{"reason": "", "ops": [{"kind": "find", "op": "stock", "article":'),
-        (ASKING, '{"reason": "", "ops": [{"kind": "ask_user", "question":'),
+        (ANSWERING, [], '{"reason": "", "choice": "go", "data":'),
+        (LOOKING, TOPICS_OF_ACTS, '{"reason": "", "ops": [{"kind": "find", "op": "stock", "article":'),
+        (ASKING, TOPICS_OF_ACTS, '{"reason": "", "ops": [{"kind": "ask_user", "question":'),
     ],
 )
-def test_a_small_model_acts_if_the_input_is_more_like_an_act_than_like_messages_that_need_none(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch, wish: list[Any], begun: str
+def test_a_small_model_acts_if_an_act_is_likelier_than_after_messages_without_content(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, said: Any, topics: list[Any], begun: str
 ):
-    engine = load(model, monkeypatch, *wish, *NEITHER, *LOOKING, *ASKING, answer(piece(" {}}")))
+    ends = answer(piece(" {}}"))
+    engine = load(model, monkeypatch, *BIAS, said, *topics, ends, said, *topics[:1], ends)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     reply = asyncio.run(model.complete(MAY_ACT))
     assert engine.requests[-1]["messages"][-1]["content"] == begun
     assert reply.text == begun + " {}}"
-    asked = [[message["content"] for message in request["messages"]] for request in engine.requests[:16]]
-    assert {system for system, _, _ in asked} == {"be brief\n\nFirst say in one word what you have to do."}
-    assert [begins for _, _, begins in asked] == list(WISHES) * 8
+    asked = [[message["content"] for message in request["messages"]] for request in engine.requests[:4]]
+    assert [texts[-2] for texts in asked] == [*CONTENT_FREE, "hello"]
+    assert {tuple(texts[:3]) for texts in asked} == {("be brief", WITHOUT_ACTS[0], '{"choice": "answer"}')}
+    assert asyncio.run(model.complete(MAY_ACT)).text == reply.text
+    assert len(engine.requests) == len(BIAS) + 2 * (2 + bool(topics)) + 2 * bool(topics)  # static texts are asked once
 
 
 def done(**article: str) -> ModelRequest:
@@ -491,10 +529,10 @@ def done(**article: str) -> ModelRequest:
 
 def test_after_an_act_the_parts_of_the_input_that_are_left_decide(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
     acting = answer(piece(' "red candles"}]}'))
-    engine = load(model, monkeypatch, *LOOKING, *NEITHER, *LOOKING, *ASKING, acting, answer(piece(" {}}")))
+    engine = load(model, monkeypatch, *BIAS, LOOKING, *TOPICS_OF_ACTS, acting, answer(piece(" {}}")))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     assert "red candles" in asyncio.run(model.complete(done(article="lamps"))).text
-    assert engine.requests[0]["messages"][1]["content"] == "how many red candles do you have?"
+    assert engine.requests[len(BIAS)]["messages"][-2]["content"] == "how many red candles do you have?"
     decided = asyncio.run(model.complete(done(article="all")))  # nothing shows what is left
     assert json.loads(decided.text)["choice"] == "go"
     assert engine.requests[-1]["messages"][1]["content"].endswith(
@@ -510,7 +548,7 @@ def test_an_act_that_succeeded_or_has_an_invented_name_is_not_performed(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, article: str, is_performed: bool
 ):
     acting = answer(piece(f' "{article}"}}]}}'))
-    load(model, monkeypatch, *LOOKING, *NEITHER, *LOOKING, *ASKING, acting, answer(piece(" {}}")))
+    load(model, monkeypatch, *BIAS, LOOKING, *TOPICS_OF_ACTS, acting, answer(piece(" {}}")))
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     reply = json.loads(asyncio.run(model.complete(done(article="lamps"))).text)
     assert ("ops" in reply) == is_performed
@@ -549,11 +587,11 @@ def test_the_bound_of_a_turn_with_acts_covers_every_prompt_that_is_sent(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, text: str
 ):
     request = msgspec.structs.replace(MAY_ACT, turn=Turn(text, "be brief"))
-    engine = load(model, monkeypatch, *LOOKING, *NEITHER, *LOOKING, *ASKING, answer(piece(' "x/9"}]}')), CONTINUED)
+    engine = load(model, monkeypatch, *BIAS, LOOKING, *TOPICS_OF_ACTS, answer(piece(' "x/9"}]}')), CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     bound = model.usage_bound(request)
     asyncio.run(model.complete(request))
-    assert len(engine.requests) == 18
+    assert len(engine.requests) == len(BIAS) + 6
     sent = [message["content"] for request in engine.requests for message in request["messages"]]
     assert sum(len(one.encode()) for one in sent) <= bound.input_tokens
     assert sum(request["max_tokens"] for request in engine.requests) <= bound.output_tokens

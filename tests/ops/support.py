@@ -59,7 +59,7 @@ class Desk:
         if plan.changes:
             result = apply_changes(call, plan.changes, self.env).problem or plan.result
         else:
-            result = plan.result or asyncio.run(perform_op(FILE, call, plan, self.env))
+            result = plan.result or asyncio.run(perform_op(FILE, call, plan, self.env)).result
         error = _validator(str(call.op), "result").first_error(result)
         assert error is None, error
         assert list(result)[:3] == ["kind", "op", "status"]

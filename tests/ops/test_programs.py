@@ -191,7 +191,7 @@ class TestSandboxedExec:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setenv("REYN_SECRET_TOKEN", "long-value-of-a-token")
-        make(tmp_path, more="required_credentials: ['*']\n")
+        make(tmp_path, more="required_credentials: [TOKEN]\n")
         requests = "permissions: {exec: [cat, sh, touch]}\n"
         for name, required in (("none", "[]"), ("some", "[TOKEN]")):
             write_skill(tmp_path, name, {"@s": ["end"]}, skill_keys=f"{requests}required_credentials: {required}\n")

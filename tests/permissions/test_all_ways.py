@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,8 +91,8 @@ def ways() -> list[tuple[str, str]]:
     return found
 
 
-def write_cases(root: Path, key: str, way: str) -> None:
-    """Write a skill that uses a permission in a way, with a case without replies and one that approves."""
+def write_case(root: Path, key: str, way: str) -> Path:
+    """Write a skill that uses a permission in a way, with a case without replies; return the folder of the case."""
     op, steps, graph, keys, answers = USES[key].op, "", {"a": ["end"]}, "", [finish()]
     if (key, way) in STEPS:
         steps = STEPS[key, way]
@@ -121,22 +122,27 @@ def write_cases(root: Path, key: str, way: str) -> None:
         ops={"a": op["kind"] if way in ("op", "conversation") else ""},
     )
     (folder / "m.py").write_text("def f(artifact):\n    return 1\n")
-    for name, replies in (("alone", ""), ("approved", '"approve"\n')):
-        case = folder / "cases" / name
-        (case / "files/notes").mkdir(parents=True)
-        (case / "files/notes/a.md").write_text("a")
-        (case / "input.json").write_text(json.dumps("in" if way == "conversation" else IN_LIST))
-        (case / "answers.jsonl").write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
-        if replies:
-            (case / "replies.jsonl").write_text(replies)
+    case = folder / "cases/alone"
+    (case / "files/notes").mkdir(parents=True)
+    (case / "files/notes/a.md").write_text("a")
+    (case / "input.json").write_text(json.dumps("in" if way == "conversation" else IN_LIST))
+    (case / "answers.jsonl").write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
+    return case
 
 
-def outcomes(root: Path, key: str, effect: str) -> list[str]:
-    """Return what the gate does in each case."""
-    rules = {key: [{effect: USES[key].pattern}] if USES[key].pattern else effect}
+def outcomes(root: Path, key: str, case: Path) -> dict[str, list[str]]:
+    """Return what the gate does with a rule of each effect; with `ask` also if a reply approves."""
     options: dict[str, Any] = {"journal": MemoryJournal(), "trust": True, "ops": [bill_op, post_op]}
-    with SyncRuntime.open(root, model=ScriptedModel([]), permissions=rules, **options) as rt:
-        return [outcome("\n".join(case.problems)) for case in rt.project.try_cases("main").cases]
+    found = {}
+    with SyncRuntime.open(root, model=ScriptedModel([]), **options) as rt:
+        for effect in ("deny", "allow", "ask"):
+            if effect == "ask":
+                shutil.copytree(case, case.with_name("approved"))
+                (case.with_name("approved") / "replies.jsonl").write_text('"approve"\n')
+            rules = {key: [{effect: USES[key].pattern}] if USES[key].pattern else effect}
+            (root / "reyn.yaml").write_text(json.dumps({"permissions": rules}))
+            found[effect] = [outcome("\n".join(case.problems)) for case in rt.project.try_cases("main").cases]
+    return found
 
 
 def outcome(problems: str) -> str:
@@ -153,10 +159,8 @@ def test_the_table_has_every_permission_key():
 
 @pytest.mark.parametrize(("key", "way"), ways())
 def test_a_rule_decides_about_every_way_and_a_case_of_a_test_shows_it(tmp_path: Path, key: str, way: str):
-    write_cases(tmp_path, key, way)
-    assert outcomes(tmp_path, key, "deny") == ["deny", "deny"]
-    assert outcomes(tmp_path, key, "ask") == ["ask", "allow"]
-    assert outcomes(tmp_path, key, "allow") == ["allow", "allow"]
+    case = write_case(tmp_path, key, way)
+    assert outcomes(tmp_path, key, case) == {"deny": ["deny"], "allow": ["allow"], "ask": ["ask", "allow"]}
 
 
 # -- what happens ---------------------------------------------------------------------------------------------
@@ -169,7 +173,7 @@ NATIVE = [(key, way) for key, way in ways() if (key, way) in STEPS or way in ("n
 def test_a_step_that_a_rule_asks_about_waits_and_does_what_the_person_decides(
     tmp_path: Path, key: str, way: str, decision: str
 ):
-    write_cases(tmp_path, key, way)
+    write_case(tmp_path, key, way)
     project, rules = Project(tmp_path), {"permissions": {key: "ask"}}
     answers = [finish()] * 3
     waiting = project.run("main", answers, IN_LIST, **rules)
@@ -189,7 +193,7 @@ def test_a_step_that_a_rule_asks_about_waits_and_does_what_the_person_decides(
 
 
 def test_a_standing_approval_covers_the_next_run_of_a_step(tmp_path: Path):
-    write_cases(tmp_path, "run_skill", "node")
+    write_case(tmp_path, "run_skill", "node")
     project, rules = Project(tmp_path), {"permissions": {"run_skill": "ask"}}
     waiting = project.run("main", [finish()], **rules)
     with project.open([finish()], **rules) as rt:
@@ -208,8 +212,11 @@ class BillingModel:
         return ModelAnswer("", tool_calls=(ToolCall("c", "charge", '{"amount": 3}'),))
 
 
+@pytest.mark.parametrize("is_derived", [False, True])
 @pytest.mark.parametrize(("effect", "charged"), [("deny", []), ("ask", []), ("allow", [3])])
-def test_a_rule_decides_about_the_tool_of_a_function(tmp_path: Path, effect: str, charged: list[int]):
+def test_a_rule_decides_about_the_tool_of_a_function(
+    tmp_path: Path, effect: str, charged: list[int], *, is_derived: bool
+):
     done: list[int] = []
 
     @tool(effect="unsafe")
@@ -218,9 +225,9 @@ def test_a_rule_decides_about_the_tool_of_a_function(tmp_path: Path, effect: str
         done.append(amount)
         return "charged"
 
-    with SyncRuntime.open(
-        tmp_path, model=BillingModel(), journal=MemoryJournal(), trust=True, permissions={"tool": effect}
-    ) as rt:
+    rules, options = {"tool": effect}, {"model": BillingModel(), "journal": MemoryJournal(), "trust": True}
+    with SyncRuntime.open(tmp_path, **options, permissions={} if is_derived else rules) as opened:
+        rt = opened.derive(permissions=rules) if is_derived else opened
 
         @llm_function(runtime=rt, toolkit=[charge])
         def pay(request: str) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reyn import RunResult
 from reyn.errors import QuestionUnknown, ReplyInvalid, StoreUnavailable
-from reyn.journal import Answer
+from reyn.journal import Answer, kinds
+from reyn.kernel.visit.waits import DECISION_RESPONSE, OP_RESPONSE, STEP_RESPONSE
+from reyn.kernel.world.inbox import answer_error
 from reyn.permissions import Denied, NeedsApproval, refusal
 from tests.kernel.support import Project
+from tests.properties import examples
 from tests.support import act, file, finish, write_skill
 
 ASK = {"permissions": {"file.write": [{"ask": "output/"}]}}
@@ -99,14 +105,58 @@ def test_edited_arguments_are_a_new_action_that_is_shown_and_recorded(project: P
 
 
 @pytest.mark.parametrize(
-    "args", [None, {"kind": "file"}, {"kind": "ask_user", "question": "x"}, {"kind": "file", "op": "sing"}]
+    "args", [{"kind": "file"}, {"kind": "ask_user", "question": "x"}, {"kind": "file", "op": "sing"}]
 )
 def test_edited_arguments_that_are_invalid_are_a_rejection(project: Project, args: Any):
     project.run("s", ANSWERS, **ASK)
-    value = {"decision": "edit"} | ({} if args is None else {"args": args})
-    assert decide(project, value).ok
+    assert decide(project, {"decision": "edit", "args": args}).ok
     assert text(project) == "old\n"
     assert "the edited arguments are invalid" in project.model.turn_message(0)
+
+
+KEYS = {"args": {"kind": "file"}, "always": True, "remark": "why", "arguments": {"path": "x"}, "path": "x"}
+TAKEN = {
+    "op": (OP_RESPONSE, {"approve": "always remark", "edit": "args remark", "reject": "remark", "defer": "remark"}),
+    "step": (STEP_RESPONSE, {"approve": "always remark", "reject": "remark", "defer": "remark"}),
+    "decision": (DECISION_RESPONSE, {"approve": "remark", "reject": "remark", "defer": "remark"}),
+}
+
+
+@given(
+    st.sampled_from(sorted(TAKEN)),
+    st.sampled_from(["approve", "reject", "edit", "defer", "aprove"]),
+    st.sets(st.sampled_from(sorted(KEYS))),
+)
+@examples(100)
+def test_an_approval_refuses_a_reply_with_a_key_that_its_decision_does_not_use(
+    about: str, decision: str, keys: set[str]
+):
+    schema, taken = TAKEN[about]
+    question = kinds.Question("ask-1", "decision" if about == "decision" else "approval", "Approve?", schema)
+    error = answer_error(question, "ask-1", {"decision": decision} | {key: KEYS[key] for key in keys})
+    is_taken = decision in taken and keys <= {*taken[decision].split()} and (decision != "edit" or "args" in keys)
+    assert (error == "") == is_taken
+    if error:
+        assert all(f"`{word}`" in error for word in (*taken, *" ".join(taken.values()).split()))
+
+
+@pytest.mark.parametrize("value", [{"decision": "approve", "args": WRITE}, {"decision": "edit"}])
+def test_a_reply_with_an_unused_key_is_refused_with_the_forms_that_there_are(project: Project, value: Any):
+    waiting = project.run("s", ANSWERS, **ASK)
+    fault = "`approve` (with `always`, `remark`), `edit` (with `args`, `remark`), `reject` or `defer` (with `remark`)"
+
+    class Person:
+        async def ask(self, run_id: str, question: Any) -> Any:
+            return value
+
+    with project.open(ANSWERS, people=Person()) as rt:
+        with pytest.raises(ReplyInvalid) as raised:
+            rt.answer("k", waiting.question.id, value)
+        assert fault in raised.value.message
+        with pytest.raises(ReplyInvalid):
+            rt.answer("k", waiting.question.id, json.dumps(value), is_text=True)
+        assert fault in rt.resume("k").warnings[-1]
+    assert text(project) == "old\n"
 
 
 def test_an_edit_cannot_reach_what_the_skill_may_not(project: Project):
@@ -221,10 +271,10 @@ def test_a_standing_approval_survives_a_crash_after_the_answer(project: Project,
     project.run("s", ANSWERS, **ASK)
     append = project.journal.append
 
-    def fail(run_id: str, expected_seq: int, events: Any, blobs: Any = ()) -> int:
+    def fail(run_id: str, expected_seq: int, events: Any, *more: Any) -> int:
         if any(event.kind == "approval_decided" for event in events):
             raise StoreUnavailable("the disk is full")
-        return append(run_id, expected_seq, events, blobs)
+        return append(run_id, expected_seq, events, *more)
 
     monkeypatch.setattr(project.journal, "append", fail)
     with pytest.raises(StoreUnavailable):

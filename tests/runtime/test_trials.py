@@ -14,10 +14,11 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.journal import MemoryJournal
+from reyn.kernel.runtime_types import SystemClock
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan
 from reyn.runtime import trials
 from reyn.skills.cases import TrialReport, read_cases
-from reyn.testing import ScriptedModel
+from reyn.testing import ScriptedModel, SteppingClock
 from reyn.vocabulary.schemas import arguments, result
 from tests.support import act, file, finish, go, question, two_phases, write_skill
 
@@ -128,6 +129,55 @@ def test_questions_are_answered_from_the_case(tmp_path: Path):
     assert "it is waiting" in problems(tmp_path, "s")
 
 
+# -- the means of a case -------------------------------------------------------------------------------
+
+STATUSES = ("finished", "failed", "aborted", "cancelled", "limited", "waiting")
+ASKS = act(question("Which?"))
+MEANS: dict[str, tuple[list, str, str]] = {
+    "no answers": ([], "", "needs answer 1"),
+    "too few answers": ([go("second")], "", "needs answer 2"),
+    "too many answers": ([go("second"), finish(), finish()], "", "it uses 2 of 3 answers"),
+    "too few after a question": ([go("second"), ASKS], '"blue"\n', "needs answer 3"),
+    "too many replies": ([go("second"), ASKS, finish()], '"blue"\n"red"\n', "it uses 1 of 2 replies"),
+    "an invalid answer": (["no", "no"], "", "needs answer 3"),
+    "a reply that does not fit": ([go("second"), ASKS, finish()], "{}\n", "does not fit the question"),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("fault", MEANS)
+def test_a_case_whose_own_script_or_replies_fail_is_red_whatever_it_expects(tmp_path: Path, fault: str, status: str):
+    folder = write_skill(tmp_path, "pair", {"first": ["second"], "second": ["end"]}, ops={"second": "ask_user"})
+    answers, replies, problem = MEANS[fault]
+    add_case(folder, "c", answers, {"status": status}, **({"replies.jsonl": replies} if replies else {}))
+    failures = problems(tmp_path, "pair")
+    assert problem in failures or (fault == "too many answers" and f"expected {status}" in failures)
+
+
+def test_a_script_that_ends_in_a_sub_run_fails_the_case(tmp_path: Path):
+    write_skill(tmp_path, "sub", {"s": ["end"]}, artifacts={"note": {"type": "object"}})
+    step = "run_skill: {skill: sub, input: {text: x}, into: data.r, on_error: skip}"
+    keys = f"postprocessor:\n  output_schema: note\n  steps:\n    - {step}\n"
+    folder = write_skill(tmp_path, "top", {"a": ["end"]}, skill_keys=keys, artifacts={"note": {"type": "object"}})
+    add_case(folder, "c", [finish()], {"status": "failed"})
+    assert "needs answer 2" in problems(tmp_path, "top")
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_question_without_a_reply_fails_a_case_that_does_not_expect_it(tmp_path: Path, status: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
+    add_case(folder, "c", [ASKS], {"status": status})
+    assert bool(problems(tmp_path, "s")) == (status != "waiting")
+
+
+def test_a_case_that_takes_too_long_fails_even_if_it_expects_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = SteppingClock(step=20_000_000)
+    monkeypatch.setattr(SystemClock, "now", lambda self: clock.now())
+    two_phases(tmp_path)
+    add_case(tmp_path / "reyn/project/pair", "c", [go("second")], {"status": "limited"})
+    assert problems(tmp_path, "pair") == "case `c`: it was stopped: a case may take 10 s"
+
+
 # -- permissions ---------------------------------------------------------------------------------------
 
 FETCH = {"kind": "web_fetch", "url": "https://example.org/"}
@@ -206,9 +256,11 @@ def test_a_case_may_expect_that_the_rules_deny_an_op(tmp_path: Path):
     assert problems(tmp_path, "s") == "case `c`: the rules deny no op, expected file write"
 
 
-def test_a_reply_that_a_question_does_not_take_fails_the_case(tmp_path: Path):
-    with_op(tmp_path, "zone", ["yes", "approve"])
-    assert 'reply 1, "yes", does not fit the question' in problems(tmp_path, "s", permissions=rules("zone", "ask"))
+@pytest.mark.parametrize("reply", ["yes", {"decision": "approve", "args": {}}])
+def test_a_reply_that_a_question_does_not_take_fails_the_case(tmp_path: Path, reply: Any):
+    with_op(tmp_path, "zone", [reply, "approve"])
+    text = json.dumps(reply, separators=(",", ":"))
+    assert f"reply 1, {text}, does not fit the question" in problems(tmp_path, "s", permissions=rules("zone", "ask"))
 
 
 def test_a_rejected_approval_is_part_of_a_case(tmp_path: Path):
@@ -291,10 +343,10 @@ def keep_results(monkeypatch: pytest.MonkeyPatch, results: list[dict]) -> None:
     """Collect the results of the ops of all cases."""
     check = trials._problems
 
-    def look(case: Any, result: Any, runs: Any, replies: Any) -> Any:
+    def look(case: Any, result: Any, runs: Any, *means: Any) -> Any:
         done = [one for one in runs.events(result.run_id) if one.kind.endswith("_completed") and one.data.get("result")]
         results.extend(json.loads(runs.content(one.data["result"])) for one in done)
-        return check(case, result, runs, replies)
+        return check(case, result, runs, *means)
 
     monkeypatch.setattr(trials, "_problems", look)
 

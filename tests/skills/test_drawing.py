@@ -245,9 +245,9 @@ def test_the_command_draws_in_the_requested_format(tmp_path: Path):
             {"name": "end", "kind": "end"},
         ],
         "edges": [
-            {"source": "a", "target": "a", "artifact": "note", "is_loop": True, "text": ""},
-            {"source": "a", "target": "b", "artifact": "note", "is_loop": False, "text": ""},
-            {"source": "b", "target": "end", "artifact": "note", "is_loop": False, "text": ""},
+            {"source": "a", "target": "a", "artifact": "note", "is_loop": True, "text": "", "when": ""},
+            {"source": "a", "target": "b", "artifact": "note", "is_loop": False, "text": "", "when": ""},
+            {"source": "b", "target": "end", "artifact": "note", "is_loop": False, "text": "", "when": ""},
         ],
     }
 
@@ -258,3 +258,21 @@ def test_the_texts_of_edges_are_labels_in_every_format(tmp_path: Path):
     assert '-->|"note: is #quot;good#quot;"|' in to_mermaid(skill)
     assert r'[label="note: is \"good\""]' in to_dot(skill)
     assert '├─▶ b (note): is "good"\n' in to_text(skill)
+
+
+def test_a_fan_out_names_its_branches_in_every_format(tmp_path: Path):
+    both = "{all: {one: {do: write, output: note}, two: '@other'}, need: any, as: pair}"
+    write_skill(tmp_path, "other", {"other": ["end"]})
+    folder = write_skill(
+        tmp_path,
+        "fan",
+        {"split": ["last"], "last": ["end"]},
+        inputs={"last": "pair"},
+        skill_keys=f"nodes: {{split: {both}}}\n",
+    )
+    (folder / "phases/write.md").write_text("---\ntype: phase\nname: write\ninput: note\n---\nWrite.\n")
+    skill = load_skill(folder)
+    assert [*nodes(skill)] == ["split", "last", "end"]
+    assert "split\n  │ one ⇉ write (note)\n  │ two ⇉ @other, need any\n  └─▶ last (pair)\n" in to_text(skill)
+    assert '[/"split<br/>one ⇉ write (note)<br/>two ⇉ @other, need any"\\]' in to_mermaid(skill)
+    assert '[label="split\\none ⇉ write (note)\\ntwo ⇉ @other, need any" shape=trapezium]' in to_dot(skill)

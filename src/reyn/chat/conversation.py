@@ -9,20 +9,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from reyn.chat.conversation_run import ConversationRun
+from reyn.chat.items import ChatItem
 from reyn.chat.recorded import CONTINUE_THERE, left_error
 from reyn.chat.unread import UnsentMessage
 from reyn.errors import RunBusy
 from reyn.journal import ENDED, kinds
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.runtime.conversations import checked_message
+from reyn.streams import ItemStream
 
 if TYPE_CHECKING:
-    from reyn.chat.items import ChatItem, QuestionAsked, Reply, SkillProgressed
+    from reyn.chat.items import QuestionAsked, Reply, SkillProgressed
     from reyn.models import Message
     from reyn.skills.agents import Agent
+
+
+class ReplyStream(ItemStream[ChatItem]):
+    """What happens until a reply, which is the last item. Leaving it early aborts the reply."""
 
 
 class Conversation(ConversationRun):
@@ -88,7 +95,7 @@ class Conversation(ConversationRun):
         if not self._runtime.runs.is_recorded(self.run_id) or self._runtime.runs.find(self.run_id).status in ENDED:
             return
         if self._runtime.services.journal.is_claimed(self.run_id):
-            raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=CONTINUE_THERE)
+            raise RunBusy(f"conversation `{self.run_id}` is open elsewhere", hint=CONTINUE_THERE)
         self.runs.continue_all(self._runtime.runs.state(self.run_id))
         self.resume()
 
@@ -121,20 +128,27 @@ class Conversation(ConversationRun):
         self.post(message, reply)
         return await reply
 
-    async def stream(
+    def stream(
         self, message: str | Message | None = None, *, raise_limits: Mapping[str, int | None] | None = None
-    ) -> AsyncGenerator[ChatItem]:
+    ) -> ReplyStream:
         """Say something, and yield what happens until the reply, which is the last item. See `say` about errors.
 
-        A reply that did not arrive in pieces is one `ReplyDelta`, too. Leaving the loop early aborts the reply. Only
-        one task can read a conversation, by `stream` or by `items`. Items from before the message are dropped.
+        A reply that did not arrive in pieces is one `ReplyDelta`, too. Leaving the loop early, or closing the stream,
+        aborts the reply. Only one task can read a conversation, by `stream` or by `items`. Items from before the
+        message are dropped.
 
         Args:
             message: The text, or a `Message` with images; by default, the reply in progress or the one that was
                 interrupted is yielded. If there is nothing to continue, the last reply is yielded again.
             raise_limits: Without a message, new values of limits; see `resume`.
         """
+        return ReplyStream(self._read_reply(message, raise_limits), self.leave_soon)
+
+    async def _read_reply(
+        self, message: str | Message | None, raise_limits: Mapping[str, int | None] | None
+    ) -> AsyncGenerator[ChatItem]:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._streamed = reply
         if message is not None:
             self.post(message, reply)
             self._items.restart()
@@ -158,14 +172,34 @@ class Conversation(ConversationRun):
         if not self.is_busy:
             self._repeat()
 
+    def leave_soon(self) -> None:
+        """Let the reply that was streamed be aborted before the next effect, if it is still in progress.
+
+        It is safe in any thread. The event loop closes the stream, too, and waits until the abort is recorded.
+        """
+        if self._streamed is not None and not self._streamed.done():
+            self._is_leaving = True
+            self._runtime.services.polling.defer(self.run_id, partial(self._abandon, self._streamed))
+
+    def _abandon(self, reply: asyncio.Future[Reply]) -> None:
+        """Abort a reply that has no reader any more."""
+        end: asyncio.Future[Any] | None = reply if self._stays_open else self._driving
+        if end is None or end.done():
+            return
+        is_shared = self._runtime.services.shared_runs.has_others(self.run_id)
+        if self._stays_open or (self._turn.is_executing and not is_shared):
+            self.abort("the caller left the stream")
+        else:
+            end.cancel()  # nothing is sent yet, or other callers wait for the reply
+
     async def _leave(self, reply: asyncio.Future[Reply]) -> None:
         """Abort a reply that has no reader any more, and wait until that is recorded."""
+        if self._is_leaving:
+            self._is_leaving = False
+            self._runtime.services.polling.withdraw(self.run_id)
         end: asyncio.Future[Any] | None = reply if self._stays_open else self._driving
         if end is not None and not end.done():
-            if self._stays_open or self._turn.is_executing:
-                self.abort("the caller left the stream")
-            else:
-                end.cancel()  # nothing is sent yet
+            self._abandon(reply)
             try:
                 await asyncio.wait([end])
             except asyncio.CancelledError:
@@ -174,12 +208,15 @@ class Conversation(ConversationRun):
         if not reply.cancel() and not reply.cancelled():
             reply.exception()  # it was raised, or has no reader
 
-    def post(self, message: str | Message, reply: asyncio.Future[Reply] | None = None) -> None:
+    def post(
+        self, message: str | Message, reply: asyncio.Future[Reply] | None = None, *, by: str | None = None
+    ) -> None:
         """Say something without waiting for the reply; the items of the conversation contain it.
 
         Args:
             message: The text, or a `Message` with images.
             reply: Receives the reply, or the reason why there is none.
+            by: The name of the user who says it; by default the one of the conversation.
 
         Raises:
             ConversationInvalid: The conversation was left.
@@ -191,7 +228,7 @@ class Conversation(ConversationRun):
             raise left_error(self.run_id)
         if not (self._is_driving or self._beginning.is_single_turn) and self._runtime.runs.is_recorded(self.run_id):
             self._runtime.conversations.check_open(self.run_id)
-        self._replies.unsent.append(UnsentMessage(text, images, reply))
+        self._replies.unsent.append(UnsentMessage(text, images, reply, self._by if by is None else by))
         self._turn.posted += 1
         if not self._is_driving:
             self._continue()

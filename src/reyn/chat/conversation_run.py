@@ -75,17 +75,18 @@ class TurnProgress:
         is_busy: Whether a message is being answered.
         is_open: Whether that message is part of the transcript, so that the turn can be aborted.
         posted: The messages of this process that the conversation has not taken yet.
+        is_aborted: Whether the run was asked to abort it.
         abort_reason: Why the next turn is to be aborted as soon as it begins.
     """
 
     def __init__(self) -> None:
-        self.is_executing = self.is_busy = self.is_open = False
+        self.is_executing = self.is_busy = self.is_open = self.is_aborted = False
         self.posted = 0
         self.abort_reason: str | None = None
 
     def start(self) -> None:
         """The run is about to be executed. Perhaps it continues a turn."""
-        self.is_executing, self.is_busy, self.is_open = False, True, False
+        self.is_executing, self.is_busy, self.is_open, self.is_aborted = False, True, False, False
 
     def enter(self, *, is_open: bool) -> None:
         """The run is executed from here on. A turn may be open."""
@@ -99,7 +100,7 @@ class TurnProgress:
 
     def end(self) -> None:
         """The turn has ended, or what follows is not of this turn any more."""
-        self.is_busy = self.is_open = False
+        self.is_busy = self.is_open = self.is_aborted = False
 
 
 _logger = logging.getLogger("reyn.chat")
@@ -146,6 +147,10 @@ class ConversationRun:
         self._items = UnreadItems()
         self._replies = PendingReplies()
         self._turn = TurnProgress()
+        self._streamed: asyncio.Future[Reply] | None = None
+        """The reply that a stream reads."""
+        self._is_leaving = False
+        """Whether its reader has left, and the run was not asked to abort it yet."""
         self._driving: asyncio.Task[None] | None = None
         self._history: NormalizedMessageList | None = None
         """The messages when the run stopped, before another caller continues it."""
@@ -184,6 +189,9 @@ class ConversationRun:
         if not self._turn.is_open:
             self._turn.abort_reason = reason if self.is_busy else None
             return
+        if self._turn.is_aborted:
+            return
+        self._turn.is_aborted = True
         with suppress(RunNotResumable):
             self._runtime.conversations.abort_turn(self.run_id, reason, partial=self._reader.partial)
 
@@ -248,7 +256,7 @@ class ConversationRun:
         while self._replies.unsent:
             said = self._replies.unsent[0]
             more: Any = {"instructions": told, "sender": self._beginning.sender}
-            sent = say(self.run_id, said.text, by=self._by, images=said.images, **more)
+            sent = say(self.run_id, said.text, by=said.by, images=said.images, **more)
             self._replies.add(sent.message_id, said.reply)
             del self._replies.unsent[0]
 

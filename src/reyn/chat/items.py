@@ -31,7 +31,7 @@ class ReplyDelta(Item, frozen=True, tag="delta"):
 
 
 class Restarted(Item, frozen=True, tag="restarted"):
-    """The model is asked again: the pieces of this reply so far are void."""
+    """The pieces of this reply so far are void: the model is asked again, or only a part of its answer is the reply."""
 
     reason: str
 

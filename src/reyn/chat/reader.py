@@ -290,13 +290,17 @@ class ItemReader:
                 status = body.status if isinstance(body, kinds.OpCompleted) else "denied"
                 yield OpFinished(body.call, self._names.pop(body.call, body.op_kind), status, result)
             case _ if (said := self._messages.read(body)) is not None:
-                yield self._said(said, body)
+                item, pieces = self._said(said, body), self._pieces
+                if isinstance(item, Reply):
+                    self._pieces = []
+                    if pieces and item.status == "replied" and "".join(pieces).strip() != item.text.strip():
+                        yield Restarted("the reply is only a part of the answer")  # which was a decision as JSON
+                yield item
 
     def _said(self, said: Said, body: Any) -> ChatItem:
         text = text_of(body, self._content)
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
-        self._pieces = []
         if isinstance(body, kinds.PhaseAborted):
             return _without_reply(body, text, self.usage, said.run)
         return Reply(text, "replied", self.usage, said.run)

@@ -1,6 +1,7 @@
 """`SyncConversation`: `Conversation` for synchronous code. The types are in `sync.pyi`."""
 
-from reyn.chat.conversation import Conversation
+from reyn.chat.conversation import Conversation, ReplyStream
 from reyn.runtime.sync_form import synchronous
 
 SyncConversation = synchronous(Conversation, "SyncConversation", module=__name__, is_on_loop=True)
+SyncReplyStream = synchronous(ReplyStream, "SyncReplyStream", module=__name__)

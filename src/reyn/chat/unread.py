@@ -85,7 +85,7 @@ class UnreadItems:
                 if not isinstance(item, Reply | MessageReceived):
                     yield item
         found = await reply
-        if found.text not in ("", text):
+        if found.text and found.text.strip() != text.strip():
             yield ReplyDelta(found.text)
         yield found
 
@@ -96,6 +96,7 @@ class UnsentMessage(NamedTuple):
     text: str
     images: tuple[Image, ...]
     reply: asyncio.Future[Reply] | None
+    by: str = ""
 
 
 class PendingReplies:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sqlite3
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -21,6 +22,7 @@ from reyn.errors import (
     JournalError,
     ModelError,
     ModelUntrusted,
+    ReynError,
     SandboxStartFailed,
     StoreUnavailable,
     UserConfigUnavailable,
@@ -37,6 +39,7 @@ from reyn.runtime.run_warnings import budget_warnings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reyn.journal import Journal
     from reyn.sandbox.process import Backend
 
 Health = Literal["ok", "warning", "broken"]
@@ -180,6 +183,8 @@ def check_trust(root: Path) -> Check:
 
 
 def check_journal(root: Path) -> Check:
+    if address := _journal_address(root):
+        return _check_remote(address, root)
     folder = root / STATE
     is_read_only = not os.access(folder, os.W_OK)
     try:
@@ -202,6 +207,29 @@ def check_journal(root: Path) -> Check:
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {journal.path}")
 
 
+def _journal_address(root: Path) -> str:
+    """Return the address of the journal; empty if it is in the state folder, or if the configuration is invalid."""
+    try:
+        return load_project(root).config.journal
+    except ConfigError:
+        return ""
+
+
+def _check_remote(address: str, root: Path) -> Check:
+    from reyn.journal.opening import open_remote
+
+    try:
+        with closing(open_remote(address, root)) as journal:
+            found = journal.inspect()
+    except ReynError as error:
+        return Check("journal", "broken", error.message, full_hint(error.code, error.hint))
+    text = f"{found.server}, format {found.format}, {found.runs} runs, {found.bytes:,} bytes, {journal.address}"
+    text = f"{text}; {found.processes} processes hold {found.claims} claims, {found.wakes} wakes wait"
+    if found.faults:
+        return Check("journal", "warning", f"{text}; {'; '.join(found.faults)}", found.hint)
+    return Check("journal", "ok", text)
+
+
 def _one_line(finding: Finding) -> str:
     return str(finding).replace("\n  ", ": ")
 
@@ -210,14 +238,19 @@ def check_budgets(root: Path) -> Check:
     """Check that no run was interrupted during a model call: its reservation counts against budgets in full."""
     folder = root / STATE
     try:
-        if not has_journal(folder):
+        if address := _journal_address(root):
+            from reyn.journal.opening import open_remote
+
+            journal: Journal = open_remote(address, root)
+        elif not has_journal(folder):
             return Check("budgets", "ok", "nothing is reserved")
-        journal = SqliteJournal(folder, is_read_only=not os.access(folder, os.W_OK))
+        else:
+            journal = SqliteJournal(folder, is_read_only=not os.access(folder, os.W_OK))
         try:
             reservations = open_reservations(journal)
         finally:
             journal.close()
-    except JournalError:  # the check of the journal reports it
+    except (JournalError, ConfigError):  # the check of the journal reports it
         return Check("budgets", "ok", "unknown, the journal cannot be read")
     lost = [one for one in reservations if not one.is_executing]
     if not lost:

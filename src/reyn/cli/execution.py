@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.cli.interrupts import EXIT_INTERRUPTED, Interrupts
-from reyn.cli.output import command_line, duration, result_as_json, result_lines
+from reyn.cli.output import command_line, result_as_json, result_lines
 from reyn.cli.people import TerminalPeople
 from reyn.cli.progress import Progress
 from reyn.cli.project import ask_for_trust, open_existing_project
@@ -59,10 +59,13 @@ def execute(
             return _interrupted(runtime, progress, interrupts)
         finally:
             progress.pause()
-    return _report(runtime, result, progress)
+    return report_result(runtime, result, progress)
 
 
-def _report(runtime: SyncRuntime, result: RunResult, progress: Progress) -> Report:
+def report_result(runtime: SyncRuntime, result: RunResult, progress: Progress) -> Report:
+    """Return the report of a result, after the progress of its run."""
+    from reyn.runs.timeline import duration
+
     if wants_json():
         progress.read_visits(result.run_id)
         return Report(result_as_json(result) | {"visits": progress.visits}, code=result.exit_code)
@@ -86,5 +89,5 @@ def _interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupt
     with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")
     result = runtime.runs.result(run)
-    report = _report(runtime, result, progress)
+    report = report_result(runtime, result, progress)
     return report._replace(code=EXIT_INTERRUPTED) if result.status == "running" else report

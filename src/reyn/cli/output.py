@@ -19,12 +19,15 @@ from reyn.cli.writer import Line, Printed, Raw, Styled, clean, styled
 if TYPE_CHECKING:
     from reyn.errors import NextAction
     from reyn.journal.kinds import Charge, Usage
+    from reyn.runs.timeline import TimelineEntry
     from reyn.runs.usage import BudgetStatus
     from reyn.runtime import RunResult
 
 COLOURS = {
     "finished": "green",
     "running": "cyan",
+    "queued": "cyan",
+    "lost": "red",
     "waiting": "magenta",
     "failed": "red",
     "aborted": "red",
@@ -52,28 +55,12 @@ def time_of(ts: int) -> str:
     return datetime.fromtimestamp(ts / _SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def duration(microseconds: int) -> str:
-    """Format a duration: `3.2 s`, `4:07`, `2:30:00`."""
-    seconds = max(0, microseconds) / _SECOND
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
 def tokens_text(usage: Usage) -> str:
     """Format token counts: `100 tokens (60 in, 40 out)`."""
     if not usage.total:
         return "0 tokens"
     cached = f", {usage.cached_tokens:,} cached" if usage.cached_tokens else ""
     return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out)"
-
-
-def limit_text(limit: str, value: int) -> str:
-    """Format the value of a limit as `--raise` takes it: money in units of its currency."""
-    from reyn.config.budgets import amount_text
-
-    return amount_text(value) if limit.endswith("_cost") else str(value)
 
 
 def used_text(result: RunResult, *, is_complete: bool) -> str:
@@ -115,6 +102,11 @@ def budget_text(status: BudgetStatus) -> str:
     return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
 
 
+def coloured_line(entry: TimelineEntry) -> Styled:
+    """Return an entry of a timeline as an indented line; failures are coloured."""
+    return styled(f"{'  ' * entry.level}{clean(entry.text)}", "yellow" if entry.is_warning else "")
+
+
 def coloured(status: str) -> Styled:
     """Colour a status."""
     return styled(status, COLOURS.get(status.split()[0], "white"), bold=True)
@@ -139,6 +131,8 @@ def _arguments(action: NextAction) -> list[str]:
     if action.model:
         arguments += ["--model", "MODEL"]
     if action.limit is not None:
+        from reyn.config.budgets import limit_text
+
         value = "N" if action.value is None else limit_text(action.limit, action.value)
         arguments += ["--raise", f"{action.limit or 'LIMIT'}={value}"]
     return arguments

@@ -7,10 +7,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from reyn.cli.timeline import Timeline, TimelineEntry, coloured_line
+from reyn.cli.output import coloured_line
 from reyn.cli.writer import Printed, Styled, is_plain, is_terminal, out, styled
 from reyn.journal import Event, decode, kinds
 from reyn.models import Delta
+from reyn.runs.timeline import Timeline, TimelineEntry
 
 if TYPE_CHECKING:
     from reyn.cli.people import TerminalPeople
@@ -88,7 +89,7 @@ class Progress:
     """
 
     def __init__(
-        self, runtime: SyncRuntime, *, err: bool, people: TerminalPeople | None = None, stream: bool = False
+        self, runtime: SyncRuntime, *, err: bool = False, people: TerminalPeople | None = None, stream: bool = False
     ) -> None:
         self.run_id = ""
         self.warned: set[str] = set()

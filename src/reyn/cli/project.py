@@ -6,6 +6,7 @@ A project that a command opens is closed when the command ends.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from reyn.errors import InputInvalid, ProjectNotFound
 
 if TYPE_CHECKING:
     from reyn.config import Config
+    from reyn.config.budgets import DayBudgets
     from reyn.journal import Journal
     from reyn.ops import OpTable
     from reyn.permissions.trust import LoadedProject
@@ -76,13 +78,18 @@ def open_runs(config: Config | None = None) -> RecordedRuns:
     Args:
         config: The configuration to use instead of the project's, which may be invalid.
     """
-    from reyn.config.budgets import DayBudgets
-    from reyn.permissions.trust import load_project
     from reyn.runs.reading import RecordedRuns
 
-    budgets = (config or load_project(project_root().resolve()).config).budgets
     journal = open_journal()
-    return RecordedRuns(lambda: journal, lambda: DayBudgets(budgets), now)
+    return RecordedRuns(lambda: journal, lambda: _day_budgets(config), now)
+
+
+def _day_budgets(config: Config | None) -> DayBudgets:
+    """Return the budgets of a configuration, by default the project's: most commands that look need none."""
+    from reyn.config.budgets import DayBudgets
+    from reyn.permissions.trust import load_project
+
+    return DayBudgets((config or load_project(project_root().resolve()).config).budgets)
 
 
 def open_journal() -> Journal:
@@ -92,7 +99,12 @@ def open_journal() -> Journal:
     from reyn.journal.sqlite import SqliteJournal
 
     root = project_root().resolve()
-    journal = existing_journal(root) or SqliteJournal(root / STATE, owner=journal_key())
+    if address := _journal_address():
+        from reyn.journal.opening import open_remote
+
+        journal: Journal = open_remote(address, root)
+    else:
+        journal = existing_journal(root) or SqliteJournal(root / STATE, owner=journal_key())
     click.get_current_context().call_on_close(journal.close)
     return journal
 
@@ -112,8 +124,36 @@ def _in_main_thread(runtime: OSRuntime) -> Iterator[SyncRuntime]:
         yield opened
 
 
+def _journal_address() -> str:
+    """Return the address of the journal; empty if it is in the state folder."""
+    if not _may_name_journal(project_root()):
+        return ""
+    loaded = configured_project()
+    return loaded.config.journal if loaded is not None else ""
+
+
+def _may_name_journal(root: Path) -> bool:
+    """Return whether the configuration could have the key `journal`: parsing it takes longer than listing runs."""
+    if os.environ.get("REYN_JOURNAL"):
+        return True
+    for name in (_CONFIG, "reyn.local.yaml"):
+        try:
+            if not stat.S_ISREG(os.lstat(root / name).st_mode):
+                return True
+            content = (root / name).read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        if b"journal" in content or b"\\" in content:  # an escape may spell it
+            return True
+    return False
+
+
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
+    if _journal_address():
+        return None
     from reyn.journal import MemoryJournal
     from reyn.journal.port import STATE
     from reyn.journal.state_folder import has_journal
@@ -144,9 +184,13 @@ def project_ops() -> OpTable:
 
     Without a valid configuration there are none of its own; the commands that use it report its errors.
     """
+    return ops_of(configured_project())
+
+
+def ops_of(loaded: LoadedProject | None) -> OpTable:
+    """Return the ops of a project whose configuration is loaded, as `project_ops` does."""
     from reyn.ops import standard_ops
 
-    loaded = configured_project()
     if loaded is None or not (loaded.config.tools or loaded.config.mcp.servers):
         return standard_ops()
     from reyn.runtime import OSRuntime

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, Self, TextIO
 
 import click
@@ -53,18 +54,26 @@ _UNSEEN = (
     r"\u2028\u2029\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"  # separators, annotations, no characters
     rf"{_IGNORABLE}]"
 )
-_TEXT = re.compile(f"({_FLAG}|{_SHAPING})|{_UNSEEN}")
-_LINE = re.compile(rf"({_FLAG}|{_SHAPING})|[\t\n]|{_UNSEEN}")
+
+
+@cache  # compiling takes longer than many a command
+def _hidden() -> re.Pattern[str]:
+    """Return what matches a character to escape; its group matches what looks like one and stays."""
+    return re.compile(f"({_FLAG}|{_SHAPING})|{_UNSEEN}")
+
+
+def _is_plain_ascii(text: str) -> bool:
+    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 
 def escape(text: str) -> str:
     """Return a text of any number of lines as a terminal may show it."""
-    return text if text.isascii() and text.isprintable() else _TEXT.sub(_escaped, text)
+    return text if _is_plain_ascii(text) else _hidden().sub(_escaped, text)
 
 
 def clean(text: str) -> str:
     """Return a text as one line that a terminal may show: line breaks and tabs are escaped, too."""
-    return text if text.isascii() and text.isprintable() else _LINE.sub(_escaped, text)
+    return escape(text).replace("\t", "\\t").replace("\n", "\\n")
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -75,7 +84,7 @@ def _escape_json(text: str) -> str:
     """Escape a text of JSON as JSON allows: what `escape` escapes, and everything else that is not printable."""
     if text.isascii() and text.isprintable():
         return text
-    text = _TEXT.sub(lambda match: _json_units(match[0]), text)
+    text = _hidden().sub(lambda match: _json_units(match[0]), text)
     return "".join(char if char.isprintable() else _json_units(char) for char in text)
 
 

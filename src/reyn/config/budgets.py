@@ -156,6 +156,11 @@ def to_nano(amount: float, *, rounds_up: bool = False) -> int:
     return int((Decimal(repr(amount)) * NANO).to_integral_value(rounding))
 
 
+def limit_text(limit: str, value: int) -> str:
+    """Format the value of a limit as `--raise` takes it: money in units of its currency."""
+    return amount_text(value) if limit.endswith("_cost") else str(value)
+
+
 def money_text(nano: int, currency: str) -> str:
     """Format billionths of a currency: `0.0125 USD`. Cents are always shown, further decimals if there are any."""
     whole, rest = divmod(abs(nano), NANO)

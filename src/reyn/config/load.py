@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.models import ADAPTERS_OF_SETTING, MODES
+from reyn.config.models import ADAPTERS_OF_SETTING, MODES, without_credentials
 from reyn.config.user import check_document, user_config
 from reyn.config.values import Config
 from reyn.documents import (
@@ -33,6 +33,7 @@ from reyn.documents import (
 )
 from reyn.errors import ConfigInvalid, Finding, ModuleUnloadable, SettingUnknown
 from reyn.errors.codes import CONFIG_INVALID
+from reyn.folders import DEFINITIONS
 from reyn.secrets.stores import SECRET_PREFIX
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 CONFIG_FILES = ("reyn.yaml", "reyn.local.yaml")
 ENV_PREFIX = "REYN_"
 FLAGS = "flags"
-_PLAIN_TEXT_KEYS = ("model", "output_language")
+_PLAIN_TEXT_KEYS = ("model", "output_language", "journal")
 """Keys whose variables hold plain text; other variables hold YAML."""
 
 
@@ -116,7 +117,7 @@ def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: lis
         path = root / name
         if os.path.lexists(path):
             try:
-                document = parse_yaml(read_text(path, name, inside=root), name)
+                document = parse_yaml(read_text(path, name, inside=root, below=DEFINITIONS), name)
             except DocumentError as error:
                 findings.append(error.finding)
                 continue
@@ -299,6 +300,11 @@ def merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def overlay_config(config: Config, settings: Mapping[str, Any], rules: dict[str, Any]) -> Config:
+    """Return a configuration with other settings, and with further permission rules."""
+    return msgspec.structs.replace(config, **settings, permissions=merge_rules(config.permissions, rules))
+
+
 # -- origins of settings ---------------------------------------------------------------------------------------
 
 
@@ -329,6 +335,7 @@ def explain_config(
         ignored: The settings without effect, by key.
     """
     effective = msgspec.to_builtins(config or msgspec.convert(sources.merged, Config))
+    effective["journal"] = without_credentials(effective["journal"])
     rest = {key: tuple(texts) for key, texts in (ignored or {}).items()}
     settings = [
         Setting(".".join(path), value, _origin(path, sources), rest.pop(".".join(path), ()))

@@ -20,6 +20,24 @@ SecretHandle = Annotated[
         extra={"may_be_secret": True},
     ),
 ]
+JournalUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(|secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127}|postgres(ql)?://[^\s]+)\Z",
+        description="`secret://NAME`, `env://VARIABLE` or `postgresql://USER@HOST/DATABASE`",
+        extra={"may_be_secret": True},
+    ),
+]
+
+
+def without_credentials(url: str) -> str:
+    """Return the address of a journal as it may be printed: without user, password and parameters."""
+    scheme, found, rest = url.partition("://")
+    if scheme not in ("postgresql", "postgres") or not found:
+        return url
+    return f"postgresql://{rest.partition('?')[0].rpartition('@')[2]}"
+
+
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 Url = Annotated[
     str,

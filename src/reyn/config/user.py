@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
-import yaml
 
 from reyn.config.models import ModelEntry
 from reyn.documents import Codes, Document, DocumentError, TrustClasses, check_keys, parse_yaml, trust_classes
@@ -226,6 +225,8 @@ def _check_secrets(document: Document) -> list[Finding]:
 def _replace_section(text: str, key: str, value: dict[str, Any], file: str) -> str:
     """Return the text with one top-level section rendered anew; comments outside of it stay."""
     lines = text.split("\n")
+    import yaml
+
     document = parse_yaml(text, file)
     starts = sorted(document.at(name).line for name in document.value or ())
     rendered = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=True, width=1_000) if value else ""

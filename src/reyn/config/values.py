@@ -10,12 +10,12 @@ from reyn.config.budgets import BudgetsSettings, Caps, skill_caps
 from reyn.config.models import (
     EndpointName,
     EndpointSettings,
+    JournalUrl,
     ModelEntry,
     NotNegative,
     Positive,
-    SecretHandle,
-    Url,
 )
+from reyn.config.servers import McpSettings, WebSettings
 from reyn.documents.trust_classes import TrustClasses, trust_classes
 
 AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
@@ -176,82 +176,6 @@ ToolName = Annotated[
 ]
 
 
-SearchProvider = Literal["brave", "tavily", "searxng"]
-
-SEARCH_URLS: dict[SearchProvider, str] = {
-    "brave": "https://api.search.brave.com/res/v1/web/search",
-    "tavily": "https://api.tavily.com/search",
-    "searxng": "",
-}
-"""The server of each search provider; the operator runs the one without a URL."""
-
-
-class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The provider of web searches."""
-
-    TRUST: ClassVar[TrustClasses] = trust_classes(plain="provider", server="url", secret="key")  # noqa: S106 - a class of keys
-
-    provider: SearchProvider
-    key: SecretHandle | None = None
-    url: Url | None = None
-
-
-class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the web ops."""
-
-    TRUST: ClassVar[TrustClasses] = trust_classes(entry="search")
-
-    search: SearchSettings | None = None
-
-
-ServerValue = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^(?!env://)(?!secret://(?![A-Z][A-Z0-9_]{0,63}\Z))",
-        description="a text, or `secret://NAME` for a secret that the skill requires",
-        extra={"may_be_secret": True},
-    ),
-]
-
-
-class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An MCP server: a program that Reyn starts (`command`), or one that it connects to (`url`)."""
-
-    TRUST: ClassVar[TrustClasses] = trust_classes(
-        code="command",
-        server="url",
-        plain="timeout",
-        right="trusted",
-        secret="env headers",  # noqa: S106 - names of fields
-    )
-
-    command: tuple[str, ...] = ()
-    url: Url | None = None
-    env: dict[str, ServerValue] = {}
-    headers: dict[str, ServerValue] = {}
-    timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
-    trusted: bool = False
-
-    def __post_init__(self) -> None:
-        if bool(self.command) == (self.url is not None):
-            raise ValueError("an MCP server has either `command` or `url`")
-        if (self.env and not self.command) or (self.headers and self.url is None):
-            raise ValueError("`env` belongs to a `command`, and `headers` to a `url`")
-
-
-ServerName = Annotated[
-    str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,39}\Z", description="lower-case letters, digits, `_` and `-`")
-]
-
-
-class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """MCP servers by name."""
-
-    TRUST: ClassVar[TrustClasses] = trust_classes(entry="servers")
-
-    servers: dict[ServerName, McpServer] = {}
-
-
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project.
 
@@ -320,6 +244,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trust in the project.
         web: The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`,
             `tavily` and `searxng`, which needs the `url` of its server.
+        journal: Where runs are recorded: by default in `.reyn/journal.db`, or at `postgresql://USER@HOST/DATABASE`,
+            which several machines share (needs the extra `postgres`). An address with a password belongs in a secret:
+            `secret://NAME` or `env://VARIABLE`. Parameters of the address, beside those of libpq: `schema` (`reyn`),
+            one per project of the database; `project`, the name of the project (by default that of its folder);
+            `lease` (10), the seconds after which another machine takes over from one that is gone.
         output_language: Language of natural-language output; `null` lets the model choose.
         strict: Enforce required fields at every depth of an artifact instead of at the top level only.
         sizes: Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a
@@ -334,6 +263,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         entry="models",
         rules="permissions",
         code="tools",
+        server="journal",
         section="endpoints limits agents budgets files sandbox python context mcp web sizes",
         plain="max_phase_visits max_phase_retries max_act_turns output_language strict",
     )
@@ -355,6 +285,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ProjectContextChoice | None = None
     mcp: McpSettings = McpSettings()
     web: WebSettings = WebSettings()
+    journal: JournalUrl = ""
     output_language: str | None = None
     strict: bool = False
     sizes: Sizes = Sizes()

@@ -65,7 +65,7 @@ def fields_of(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, .
         TypeError: A field has no trust class, or there is one for no field.
     """
     fields = msgspec.structs.fields(shape)
-    if differing := {field.name for field in fields} ^ classes_of(shape).keys():
+    if differing := {field.encode_name for field in fields} ^ classes_of(shape).keys():
         raise TypeError(f"`{shape.__name__}.TRUST` has no class, or one for no field: {', '.join(sorted(differing))}")
     return fields
 
@@ -87,13 +87,13 @@ def check_keys(
 
 
 def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, Any] | None:
-    """Return the valid keys of a mapping; `None` if a required key is missing or invalid."""
+    """Return the valid keys of a mapping, by the field of each; `None` if a required one is missing or invalid."""
     if not isinstance(document.value, dict):
         return None
     usable = {}
     for field in fields_of(shape):
         try:
-            usable[field.name] = msgspec.convert(document.value[field.name], field.type)
+            usable[field.name] = msgspec.convert(document.value[field.encode_name], field.type)
         except (KeyError, msgspec.ValidationError):
             if field.required:
                 return None
@@ -112,7 +112,7 @@ class _Checker:
     def check_struct(
         self, shape: type[msgspec.Struct], path: KeyPath, value: dict[str, Any], ignore: frozenset[str] = frozenset()
     ) -> Iterator[Finding]:
-        fields = {field.name: field for field in fields_of(shape)}
+        fields = {field.encode_name: field for field in fields_of(shape)}
         self._top_level = self._top_level if path else fields
         for name, field in fields.items():
             if self._codes.missing and field.required and name not in value:

@@ -90,19 +90,27 @@ def read_error(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def read_text(path: Path, label: str, *, inside: Path | OpenFolder | None = None, beneath: int | None = None) -> str:
+def read_text(
+    path: Path,
+    label: str,
+    *,
+    inside: Path | OpenFolder | None = None,
+    below: str = "",
+    beneath: int | None = None,
+) -> str:
     """Return the text of a UTF-8 file, with LF line ends and without a byte-order mark.
 
     Args:
         path: The file.
         label: The file name for findings.
         inside: A folder that links must not lead out of; without it they may lead anywhere.
+        below: A folder in it that links must not lead out of.
         beneath: The descriptor of an open folder, to which `path` is relative; no link is followed.
 
     Raises:
         DocumentError: the file is not a regular file, too large, not UTF-8, or a link leads out of the folder.
     """
-    raw = read_raw(path, label, inside=inside, beneath=beneath)
+    raw = read_raw(path, label, inside=inside, below=below, beneath=beneath)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -118,6 +126,7 @@ def read_raw(
     label: str,
     *,
     inside: Path | OpenFolder | None = None,
+    below: str = "",
     beneath: int | None = None,
     max_bytes: int = _MAX_BYTES,
 ) -> bytes:
@@ -130,7 +139,7 @@ def read_raw(
         if beneath is not None:
             handle = _open_beneath(beneath, path, label)
         else:
-            handle = os.open(path, FILE) if inside is None else _open_inside(path, inside, label)
+            handle = os.open(path, FILE) if inside is None else _open_inside(path, inside, below, label)
         with FileIO(handle) as file:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
@@ -153,11 +162,11 @@ def _open_beneath(folder: int, path: Path, label: str) -> int:
         raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy")) from error
 
 
-def _open_inside(path: Path, folder: Path | OpenFolder, label: str) -> int:
+def _open_inside(path: Path, folder: Path | OpenFolder, below: str, label: str) -> int:
     """Open a file below a folder. Links are resolved first and not followed again, so they cannot change meanwhile."""
-    handle = open_inside(folder, path, FILE)
+    handle = open_inside(folder, path, FILE, below=below)
     if handle is None:
-        name = Path(folder.path).name if isinstance(folder, OpenFolder) else folder.name
+        name = below or (Path(folder.path).name if isinstance(folder, OpenFolder) else folder.name)
         message = f"`{label}` is a link, or below a link, that leads out of `{name}`; it is not read"
         raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
     return handle

@@ -42,7 +42,7 @@ With trust:
     rules: Permission rules that allow something, or that name a path outside of the project.
     code: A program or Python code.
     model: A model that loads code or a file, reads a path outside the project, or uses credentials of the environment.
-    server: A server that a request is sent to.
+    server: A server that requests are sent to, or the journal.
     secret: A secret that is sent to a server or passed to a program.
 """
 TrustClasses = dict[str, TrustClass]

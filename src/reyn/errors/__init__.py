@@ -29,9 +29,11 @@ code is never reused.
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   ├── SubRunFailed           RYN204
+    │   ├── JoinFailed             RYN208
     │   ├── WorkNotDone            RYN205
     │   ├── FillFailed             RYN206
     │   ├── ModelAborted           RYN207
+    │   ├── ConditionFailed        RYN210
     │   ├── TranscriptInvalid      RYN220
     │   ├── MutationInvalid        RYN221
     │   └── MessageInvalid         RYN222
@@ -70,7 +72,10 @@ code is never reused.
     │   ├── HistoryInvalid         RYN423
     │   ├── HeadMismatch           RYN424
     │   ├── ConversationInvalid    RYN426
-    │   └── ChainTooDeep           RYN437
+    │   ├── ChainTooDeep           RYN437
+    │   ├── ClaimLost              RYN440
+    │   ├── RunPoisoned            RYN441
+    │   └── QueueInvalid           RYN442
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523
@@ -120,6 +125,17 @@ code is never reused.
     │   ├── McpDefinitionsInvalid  RYN735
     │   ├── McpServerUnknown       RYN736
     │   └── McpServerFailed        RYN737
+    ├── GatewayError               RYN800  the HTTP server
+    │   ├── RequestInvalid         RYN801
+    │   ├── TokenMissing           RYN802
+    │   ├── ScopeMissing           RYN803
+    │   ├── RequestRefused         RYN804
+    │   ├── TooManyRequests        RYN805
+    │   ├── RequestTooLarge        RYN806
+    │   ├── ResourceNotFound       RYN807
+    │   ├── AccessTokenInvalid     RYN808
+    │   ├── AddressUnsafe          RYN809
+    │   └── ServerUnavailable      RYN810
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -127,6 +143,7 @@ code is never reused.
 from reyn.errors.base import *  # noqa: F403 - the names of every area, once
 from reyn.errors.codes import FINDINGS as FINDINGS
 from reyn.errors.config import *  # noqa: F403
+from reyn.errors.gateway import *  # noqa: F403
 from reyn.errors.models import *  # noqa: F403
 from reyn.errors.runs import *  # noqa: F403
 from reyn.errors.skills import *  # noqa: F403

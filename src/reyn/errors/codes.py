@@ -188,9 +188,29 @@ OVERSIZED_INSTRUCTIONS = finding_code(
     "RYN154: The instructions of a phase alone exceed its `max_prompt_tokens`.",
     "Shorten the instructions, or raise `max_prompt_tokens` under `context`.",
 )
+BAD_RULE = finding_code(
+    "RYN180: The rules of a node without a model are malformed, or the node has what only a model needs.",
+    "Write `- {when: EXPRESSION, to: NODE}` for each rule and `- {else: NODE}` at the end.",
+)
+BAD_EXPRESSION = finding_code(
+    "RYN181: An expression is not valid: its syntax, an unknown name or field, or types that do not fit.",
+    "Correct the expression at the column that the message names. The reference of the skill language lists all of it.",
+)
+UNGUARDED = finding_code(
+    "RYN182: An expression needs a value that may be missing or null.",
+    "Test it before: `has(data.score) && data.score > 1`, or `data.note != null && ...`.",
+)
+CONSTANT_CONDITION = finding_code(
+    "RYN183: A condition is never true, or always, so that a rule or an edge has no effect.",
+    "Correct the condition, or remove the rule.",
+)
 PYTHON_SANDBOX = finding_code(
     "RYN170: Information: the sandbox that Reyn selects for a python step, and the reason.",
     "There is nothing to fix. `python.sandbox` in reyn.yaml selects the sandbox.",
+)
+BAD_BRANCHES = finding_code(
+    "RYN171: A fan-out of `nodes` names no branch that can run, joins results that do not fit, or can never be met.",
+    "Write `each: {in: data.LIST, do: PHASE, output: TYPE}` or `all: {NAME: '@skill'}`, and `as: TYPE` beside it.",
 )
 CONVERSATION_OP = finding_code(
     "RYN224: A phase allows an op that only conversations have, but the phase is not a conversation.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from reyn.errors.base import ReynError
 
 
@@ -56,7 +58,7 @@ class RunNotFound(JournalError, code="RYN401", exit_code=2):
 
 
 class RunBusy(JournalError, code="RYN402"):
-    """Another process is executing the run.
+    """Another process is executing the run, or another call in this process.
 
     Attributes:
         run_id: The run, if it is known.
@@ -68,11 +70,38 @@ class RunBusy(JournalError, code="RYN402"):
         super().__init__(message, hint=hint)
         self.run_id = run_id
 
+    @classmethod
+    def in_this_process(cls, run_id: str) -> Self:
+        """Return the error of a call while another one in this process executes the run."""
+        message = f"run `{run_id}` is being executed by another call in this process"
+        return cls(message, run_id=run_id, hint="Await that call. `run` with this run id waits for its result, too.")
+
 
 class AppendConflict(JournalError, code="RYN403"):
     """Another process appended to the run first; this one stops, so that the run has a single history."""
 
     hint = "Nothing is lost: the other process recorded its events. Check the status of the run before you resume it."
+
+
+class ClaimLost(JournalError, code="RYN440"):
+    """This process lost its claim on a run, because it was paused or disconnected, and another may execute the run.
+
+    It performs no further effect, and its events are refused.
+    """
+
+    hint = "Nothing is lost: another process continues the run from its last event. Look at the status of the run."
+
+
+class RunPoisoned(JournalError, code="RYN441"):
+    """The processes that executed a submitted run died one after the other, so workers do not take it any more."""
+
+    hint = "Look at the logs of the workers for what ends them. To try again, resume the run with a retry."
+
+
+class QueueInvalid(JournalError, code="RYN442", exit_code=2):
+    """A queue has an invalid name, or a priority is out of range."""
+
+    hint = "Use a name of letters, digits, `-` and `_` that begins with a letter, and a priority from -1000 to 1000."
 
 
 class ChainBroken(JournalError, code="RYN404"):

@@ -188,12 +188,30 @@ class SubRunFailed(ContractError, code="RYN204", exit_code=1):
     )
 
 
+class JoinFailed(ContractError, code="RYN208", exit_code=1):
+    """The join of a fan-out cannot be met: too many branches failed, or there are too few or too many items."""
+
+    hint = (
+        "Inspect the branches that the message names, then retry the run: branches that completed are not repeated. "
+        "`need` and `on_item_error` of the node say how many have to complete."
+    )
+
+
 class WorkNotDone(ContractError, code="RYN205", exit_code=1):
     """A phase could not do an op of its `must`: the op was denied, or the model did not do it in its turns."""
 
     hint = (
         "If the op was denied, grant what the message names. Otherwise read the turns of the visit, say in the "
         "instructions when to use the op, or raise `max_act_turns`; then retry."
+    )
+
+
+class ConditionFailed(ContractError, code="RYN210", exit_code=1):
+    """An expression of the skill's graph has no value, or what a rule makes does not fit the next node."""
+
+    hint = (
+        "Read the expression and the values that the message names, test for missing values with `has(...)` or correct "
+        "the schema, then retry with the current version of the skill, because a run has its own copy of it."
     )
 
 

@@ -5,6 +5,7 @@ Reyn opens in a project or in the user's configuration folder goes through this 
 """
 
 from reyn.folders.opening import (
+    DEFINITIONS,
     FILE,
     FOLDER,
     OpenFolder,
@@ -19,6 +20,7 @@ from reyn.folders.removing import measure_tree, remove_temporary, remove_tree
 from reyn.folders.writing import create_file, remove_file, replace_beneath, replace_file, replace_in
 
 __all__ = [
+    "DEFINITIONS",
     "FILE",
     "FOLDER",
     "OpenFolder",

@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import cache
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+DEFINITIONS = "reyn"
+"""The folder of a project whose files runs write only if a grant names it: skills, agents, accepted tools."""
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """`O_NONBLOCK`: opening a FIFO without a writer must not block."""
 
@@ -163,7 +165,7 @@ def inside(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> str | 
 
 
 def open_inside(
-    root: str | os.PathLike[str] | OpenFolder, path: str | os.PathLike[str], flags: int = FOLDER
+    root: str | os.PathLike[str] | OpenFolder, path: str | os.PathLike[str], flags: int = FOLDER, *, below: str = ""
 ) -> int | None:
     """Open a file or a folder below a folder. Links may lead to it inside the folder, and are resolved first.
 
@@ -171,6 +173,7 @@ def open_inside(
         root: The folder. One that is open is used even if its path leads elsewhere now.
         path: A path that starts with that of the folder.
         flags: As for `os.open`; by default a folder is opened.
+        below: A folder in it that links must not lead out of.
 
     Returns:
         The descriptor; `None` if the path leads out of the folder.
@@ -180,17 +183,23 @@ def open_inside(
     """
     if not isinstance(root, OpenFolder):
         with OpenFolder("", os.open(root, FOLDER)) as above:
-            return _open_inside(above, os.fspath(root), os.fspath(path), flags)
-    return _open_inside(root.handle, root.path, os.fspath(path), flags)
+            return _open_inside(above, os.fspath(root), os.fspath(path), flags, below)
+    return _open_inside(root.handle, root.path, os.fspath(path), flags, below)
 
 
-def _open_inside(above: int, root: str, path: str, flags: int) -> int | None:
+def _open_inside(above: int, root: str, path: str, flags: int, below: str) -> int | None:
     base = root.rstrip("/")
     if path.startswith(f"{base}/"):
         with suppress(_LinkOnTheWay):
             return _open_plain(above, path[len(base) + 1 :], flags)
     relative = inside(root, path)
-    return None if relative is None else open_beneath(above, relative, flags)
+    if relative is None:
+        return None
+    handle = open_beneath(above, relative, flags)
+    if below and not relative.startswith(f"{below}/"):
+        os.close(handle)
+        return None
+    return handle
 
 
 class _LinkOnTheWay(Exception):
@@ -225,18 +234,19 @@ def take_lock(handle: int, seconds: float = 0.0) -> bool:
             return True
 
 
-def names_in(root: str | os.PathLike[str] | OpenFolder, folder: str = "") -> list[str]:
+def names_in(root: str | os.PathLike[str] | OpenFolder, folder: str = "", *, below: str = "") -> list[str]:
     """Return the names in a folder below another, sorted; none if it does not exist or a link leads out.
 
     Args:
         root: The folder that links must not lead out of.
         folder: Its path relative to the root; by default the root itself.
+        below: A folder in the root that links must not lead out of.
     """
     path = root.path if isinstance(root, OpenFolder) else os.fspath(root)
     try:
         if not folder:
             return sorted(os.listdir(root.handle if isinstance(root, OpenFolder) else root))  # noqa: PTH208 - a descriptor, or text
-        handle = open_inside(root, f"{path.rstrip('/')}/{folder}")
+        handle = open_inside(root, f"{path.rstrip('/')}/{folder}", below=below)
         if handle is None:
             return []
         with OpenFolder("", handle):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from reyn.chat import ChatItem, Conversation, Reply
+from reyn.chat.conversation import ReplyStream
 from reyn.chat.conversation_run import Beginning
 from reyn.chat.recorded import unanswered_error
 from reyn.context import NormalizedMessageList
@@ -195,7 +196,7 @@ class ChatReply(Reply, frozen=True, tag="reply"):
     run_id: str = ""
 
 
-class ChatStream:
+class ChatStream(ReplyStream):
     """The stream of one call. Iterate over it, or await it for the reply alone.
 
     Leaving the loop early, or closing the stream, aborts the turn.
@@ -204,14 +205,17 @@ class ChatStream:
     def __init__(
         self, definition: ChatDefinition, options: ChatOptions, message: Message | None, history: NormalizedMessageList
     ) -> None:
-        self._items = _stream(definition, options, message, history)
+        opened: list[Conversation] = []
+
+        def leave() -> None:
+            for conversation in opened:
+                conversation.leave_soon()
+
+        super().__init__(_stream(definition, options, message, history, opened), leave)
         self._found: ChatReply | None = None
 
-    def __aiter__(self) -> ChatStream:
-        return self
-
     async def __anext__(self) -> ChatItem:
-        item = await anext(self._items)
+        item = await super().__anext__()
         if isinstance(item, ChatReply):
             self._found = item
         return item
@@ -226,23 +230,22 @@ class ChatStream:
             raise CallImpossible("the stream ended before the reply", hint="Call the chat again.")
         return self._found
 
-    async def aclose(self) -> None:
-        """Abort the turn, if it is still in progress, and wait until it is recorded."""
-        await self._items.aclose()
-
 
 async def _stream(
-    definition: ChatDefinition, options: ChatOptions, message: Message | None, history: NormalizedMessageList
+    definition: ChatDefinition,
+    options: ChatOptions,
+    message: Message | None,
+    history: NormalizedMessageList,
+    opened: list[Conversation],
 ) -> AsyncGenerator[ChatItem]:
-    """Yield the items of the turn; the last one is the reply.
-
-    It must not know its `ChatStream`: it ends when a loop that was left drops the stream.
+    """Yield the items of the turn; the last one is the reply. The conversation is added to `opened`.
 
     Raises:
         ChatStopped: The turn did not end with a reply. The error has the history with the user's message.
     """
     runtime = definition.view(await definition.async_runtime(current_scope()))
     conversation = _open(runtime, definition, options, message, history)
+    opened.append(conversation)
     loop, unanswered = asyncio.get_running_loop(), None
     unsubscribe = (options.abort or AbortSignal()).subscribe(
         lambda reason: loop.call_soon_threadsafe(conversation.abort, reason)

@@ -32,7 +32,8 @@ from reyn.skills.values import DEFAULT_ACT_TURNS, END, ArtifactType, Conversatio
 
 if TYPE_CHECKING:
     from reyn.kernel.world.run_scope import RunScope
-    from reyn.kernel.world.services import Listener, OnDelta, Services
+    from reyn.kernel.world.services import Listener, Services
+    from reyn.kernel.world.watchers import OnDelta
 
 MAX_SKILLS = 64
 """How many skills of one function are cached, one for each text of its instructions."""

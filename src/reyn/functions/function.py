@@ -38,7 +38,8 @@ from reyn.skills.values import DEFAULT_ACT_TURNS, ArtifactType
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.services import Listener, OnDelta
+    from reyn.kernel.world.services import Listener
+    from reyn.kernel.world.watchers import OnDelta
     from reyn.ops import Op
     from reyn.skills import Skill
 

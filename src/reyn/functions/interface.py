@@ -26,6 +26,7 @@ from reyn.models import Message, ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.ops import Op
 from reyn.secrets import EnvironmentStore, MemoryOrigins, MemoryStore, Secrets, open_secrets
+from reyn.streams import ItemStream
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import AnswerForm
@@ -173,13 +174,18 @@ class OpenAICompatible:
         assert reply is not None
         return reply
 
-    async def chat_stream(
+    def chat_stream(
         self, messages: Iterable[Message | dict[str, Any]], tools: Iterable[Op | ToolDefinition] = ()
-    ) -> AsyncGenerator[ChatChunk]:
+    ) -> ItemStream[ChatChunk]:
         """Send messages and yield the answer in pieces; the last one has the whole reply. See `chat`.
 
         Leaving the loop early closes the connection.
         """
+        return ItemStream(self._chunks(messages, tools))
+
+    async def _chunks(
+        self, messages: Iterable[Message | dict[str, Any]], tools: Iterable[Op | ToolDefinition]
+    ) -> AsyncGenerator[ChatChunk]:
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         request = ModelRequest(
             normalize(messages),

@@ -29,6 +29,7 @@ from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.words import example_of
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
+from reyn.ops.budget import EffectUnknown
 from reyn.ops.table import check_op
 from reyn.vocabulary import PERMISSIONS, EffectClass
 from reyn.vocabulary.schemas import arguments, result
@@ -212,15 +213,15 @@ class Tool(Generic[P, R]):
         try:
             described = [attach_image(image, env) for image in images]
         except ImageInvalid as error:
-            return call.error(f"the tool returned an invalid image: {error.message}")
+            raise EffectUnknown(f"the tool returned an invalid image: {error.message}") from error
         try:
             data = to_json(value)
             check_json(data)
         except (TypeError, ValueError) as error:
-            return call.error(f"the tool returned a value without a JSON form: {error}")
+            raise EffectUnknown(f"the tool returned a value without a JSON form: {error}") from error
         wrong = self._validator.first_error(data) if not images else None
         if wrong is not None:
-            return call.error(
+            raise EffectUnknown(
                 f"the tool returned a value of another type than it declares: {wrong.path('result')}: {wrong.message}"
             )
         fields: dict[str, Any] = {} if data is None and images else {"result": data}

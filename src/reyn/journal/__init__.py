@@ -7,24 +7,23 @@ a run.
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.lifecycle import ENDED, RunRow
 from reyn.journal.memory import MemoryJournal
-from reyn.journal.port import (
+from reyn.journal.messages import (
     AbortTurn,
     Answer,
     AttachedImage,
-    Batch,
     Cancel,
     ChangeMemory,
-    Deletion,
     InboxMessage,
-    Journal,
     RaiseLimit,
     Rename,
     ReportRun,
     Say,
 )
+from reyn.journal.port import Batch, Deletion, Journal
 from reyn.journal.registry import GENESIS, Body, Event, Status, decode, encode, link
 from reyn.journal.results import APPROVAL_DIGITS, Approval
 from reyn.journal.spending import Balance, SpendRow
+from reyn.journal.wakes import Wake
 
 __all__ = [
     "APPROVAL_DIGITS",
@@ -52,6 +51,7 @@ __all__ = [
     "Say",
     "SpendRow",
     "Status",
+    "Wake",
     "canonical",
     "check_json",
     "decode",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_RECENT = 256
 """Blobs that may be missing in the index. A commit enters them when there are more."""
-_CACHE_ENTRIES = 8_192
+_CACHE_ENTRIES = 2_048
 _NAME = 16
 """The index has so many bytes of a hash; they suffice to identify a blob, and make it small."""
 _ENTERED = "(SELECT ifnull(max(blob), 0) FROM names WHERE name = x'')"

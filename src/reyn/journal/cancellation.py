@@ -13,9 +13,10 @@ from reyn.journal import Journal, kinds
 from reyn.journal.canonical import Blob
 from reyn.journal.family import check_open, descendants
 from reyn.journal.lifecycle import ENDED, RunRow
-from reyn.journal.port import Cancel, InboxMessage, InboxPayload, Say
+from reyn.journal.messages import Cancel, InboxMessage, InboxPayload, Say
 from reyn.journal.registry import Body, Status, chain_events
 from reyn.journal.spending import in_full
+from reyn.journal.submission import post_message
 from reyn.journal.summary import summarize
 
 
@@ -39,7 +40,7 @@ def cancel_runs(journal: Journal, rows: Sequence[RunRow], reason: str, now: Call
     for one in running:
         messages = journal.drain(one.run_id, one.messages_taken)
         if not any(isinstance(message.payload, Cancel) for message in messages):
-            journal.post(one.run_id, Cancel(reason))
+            post_message(journal, one, Cancel(reason))
     for one in running:
         with suppress(RunBusy), journal.claim(one.run_id):
             _record(journal, one.run_id, now())

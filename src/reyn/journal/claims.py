@@ -130,6 +130,8 @@ class _Claim(AbstractContextManager[None]):
                 os.close(handle)
                 # `is_held` takes a shared lock for an instant; that is not a driver.
                 if is_driven and time.monotonic() > deadline:
+                    if holder == str(os.getpid()):
+                        raise RunBusy.in_this_process(self._run_id) from None
                     message = f"run `{self._run_id}` is being executed by process {holder}"
                     raise RunBusy(message, run_id=self._run_id) from None
                 time.sleep(0.005)

@@ -1,8 +1,8 @@
 """Share commits between the runs of one process: concurrent appends become one transaction and one fsync.
 
 A single run appends directly in the event loop's thread, because a hop to another thread would cost more than it
-saves. With two or more active runs, appends are collected while the previous commit is in progress in a worker thread.
-The worker is a plain thread, not a task, so cancelling a task can never leave an append without a result.
+saves, unless the journal is on a server. Otherwise appends are collected while the previous commit is in progress in a
+worker thread. The worker is a plain thread, not a task, so cancelling a task never leaves an append without a result.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from reyn.journal.port import Batch, Journal
 if TYPE_CHECKING:
     from reyn.journal.canonical import Blob
     from reyn.journal.registry import Event
+    from reyn.journal.wakes import Wake
 
 _YIELD_SECONDS = 0.005
 """The longest time that a single run holds the event loop between two commits."""
@@ -45,12 +46,19 @@ class SharedCommits:
         finally:
             self.active_runs -= 1
 
-    async def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob]) -> int:
-        if self.active_runs <= 1 and not self._is_busy:
-            seq = self._journal.append(run_id, expected_seq, events, blobs)
+    async def append(
+        self,
+        run_id: str,
+        expected_seq: int,
+        events: Sequence[Event],
+        blobs: Sequence[Blob],
+        wakes: Sequence[Wake] = (),
+    ) -> int:
+        if self.active_runs <= 1 and not self._is_busy and not self._journal.is_remote:
+            seq = self._journal.append(run_id, expected_seq, events, blobs, wakes)
             await self._yield_to_loop()
             return seq
-        pending = _Append(Batch(run_id, expected_seq, events, blobs), asyncio.get_running_loop())
+        pending = _Append(Batch(run_id, expected_seq, events, blobs, wakes), asyncio.get_running_loop())
         self._enqueue(pending)
         try:
             return await pending.future

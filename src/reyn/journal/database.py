@@ -18,6 +18,7 @@ from reyn.errors import StateFolderUnsafe, StoreDamaged, StoreUnavailable
 from reyn.folders import OpenFolder, replace_in
 from reyn.journal.claims import open_lock
 from reyn.journal.port import DATABASE
+from reyn.journal.rows import RowDamaged
 from reyn.journal.state_folder import file_status, open_state, private_file
 
 if TYPE_CHECKING:
@@ -38,10 +39,16 @@ CREATE TABLE IF NOT EXISTS names (name BLOB NOT NULL PRIMARY KEY, blob INTEGER N
 CREATE TABLE IF NOT EXISTS inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS inbox_by_run ON inbox (run_id, id);
+CREATE TABLE IF NOT EXISTS wakes (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, due INTEGER NOT NULL, queue TEXT NOT NULL,
+    priority INTEGER NOT NULL, held_until INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS workers (id TEXT NOT NULL PRIMARY KEY, report TEXT NOT NULL, seen INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS approvals (
     id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
     rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, project TEXT NOT NULL,
     UNIQUE (skill_hash, op, rule, project));
+CREATE TABLE IF NOT EXISTS access_tokens (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS removals (run_id TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS owners (mark BLOB NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS budget_accounts (
@@ -55,6 +62,8 @@ CREATE TABLE IF NOT EXISTS spending (
 """
 """The statements that make a new database. A database with any other definition, even in wording, is refused."""
 _BUSY_SECONDS = 30
+_CACHE_KIB = 1_000
+"""The page cache of a connection. A commit writes the last pages of each table, so that more is not faster."""
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
 DATABASE_FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
@@ -265,6 +274,7 @@ def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA page_size = 8192")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -336,7 +346,7 @@ class TranslatedErrors:
         """Raise the `JournalError` of an error, if there is one."""
         if isinstance(error, sqlite3.OperationalError | OSError):
             raise StoreUnavailable(f"the journal `{self._path}` cannot be used: {error}") from error
-        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
+        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError | RowDamaged):
             raise StoreDamaged(f"the journal `{self._path}` is damaged: {error}") from error
 
 

@@ -6,7 +6,7 @@ Nothing reads events: the row of a run contains its question. `reyn.kernel.world
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +14,10 @@ from reyn.documents import JsonError, decode_json
 from reyn.errors import NextAction, ReplyInvalid, RunImported, RunNotFound, RunNotResumable
 from reyn.journal.kinds import Question
 from reyn.journal.lifecycle import ENDED, RunRow
-from reyn.journal.port import Answer, Journal, Say
+from reyn.journal.messages import Answer, Say
+
+if TYPE_CHECKING:
+    from reyn.journal.port import Journal
 
 _MAX_LISTED = 5
 
@@ -28,6 +31,16 @@ def lineage(journal: Journal, row: RunRow) -> list[RunRow]:
         seen.add(row.run_id)
         rows.append(row)
     return rows
+
+
+def has_child(journal: Journal, run_id: str, child: str) -> bool:
+    """Return whether a run, or one that it was forked from, awaits another one: an archive can name any run."""
+    row, origin = journal.find(child), journal.find(run_id)
+    while row is not None and origin is not None:
+        if row.parent == origin.run_id:
+            return child.startswith(f"{row.parent}.")
+        origin = journal.find(origin.fork_of) if origin.fork_of else None
+    return False
 
 
 def root_run(journal: Journal, row: RunRow) -> RunRow:

@@ -32,6 +32,8 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
         messages_taken: The id of the last inbox message that the run has processed.
         charge: What its model calls and its sub-runs were charged. A fork starts without its origin's.
         reserved: What a model call in progress may use; also that of a process that died during the call.
+        queue: The queue whose workers execute the run; empty if it was not submitted.
+        priority: The priority in the queue; the highest comes first.
     """
 
     status: Status | None = None
@@ -41,6 +43,8 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
     messages_taken: int = 0
     charge: kinds.Charge = kinds.Charge()
     reserved: kinds.BudgetReserved | None = None
+    queue: str = ""
+    priority: int = 0
 
 
 L = TypeVar("L", bound=Lifecycle)
@@ -65,10 +69,16 @@ def _start(life: L, _: kinds.RunStarted) -> L:
     return replace(life, status="running", reason="")
 
 
-def _fork(life: L, _: kinds.RunForked) -> L:
+def _fork(life: L, body: kinds.RunForked) -> L:
     """Start with the status `running`, not with the status of the origin. An open question of the origin is asked
     again."""
-    return replace(life, status="running", reason="", wait=None, charge=kinds.Charge(), reserved=None)
+    phase = body.phase or life.phase
+    life = replace(life, status="running", reason="", phase=phase, wait=None, queue="", priority=0)
+    return replace(life, charge=kinds.Charge(), reserved=None)
+
+
+def _submit(life: L, body: kinds.RunSubmitted) -> L:
+    return replace(life, queue=body.queue, priority=body.priority)
 
 
 def _resume(life: L, _: kinds.RunResumed) -> L:
@@ -147,6 +157,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.RunStarted: _start,
     kinds.RunForked: _fork,
     kinds.RunResumed: _resume,
+    kinds.RunSubmitted: _submit,
     kinds.RunCancelled: _cancel,
     kinds.WaitOpened: _open_wait,
     kinds.WaitAnswered: _continue,

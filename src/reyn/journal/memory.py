@@ -5,33 +5,34 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
+from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.port import (
     Batch,
     Deletion,
-    InboxMessage,
-    InboxPayload,
     admit,
     check_deletable,
-    decode_payload,
-    encode_payload,
     hashes_in,
 )
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
+from reyn.journal.wakes import PendingWake, Wake, deliverable, microseconds
+from reyn.journal.workers import WorkerReport, is_forgotten
 
 if TYPE_CHECKING:
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.registry import Event
-    from reyn.journal.results import Approval
+    from reyn.journal.results import AccessToken, Approval
 
 
 class MemoryJournal:
     """A journal in memory. `Journal` documents the methods."""
+
+    is_remote: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = {}
@@ -41,12 +42,23 @@ class MemoryJournal:
         self._claims: set[str] = set()
         self._approvals: dict[int, Approval] = {}
         self._last_approval = 0
+        self._access_tokens: dict[str, AccessToken] = {}
         self._removals: set[str] = set()
         self._balances: dict[str, Balance] = {}
         self._charges: dict[tuple[str, str, str, str], SpendRow] = {}
+        self._wakes: dict[int, PendingWake] = {}
+        self._last_wake = 0
+        self._workers: dict[str, WorkerReport] = {}
 
-    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
-        return self._append(Batch(run_id, expected_seq, events, blobs))
+    def append(
+        self,
+        run_id: str,
+        expected_seq: int,
+        events: Sequence[Event],
+        blobs: Sequence[Blob] = (),
+        wakes: Sequence[Wake] = (),
+    ) -> int:
+        return self._append(Batch(run_id, expected_seq, events, blobs, wakes))
 
     def _append(self, batch: Batch, imported_from: str = "") -> int:
         run_id, events, blobs = batch.run_id, batch.events, batch.blobs
@@ -54,6 +66,7 @@ class MemoryJournal:
         if admitted is not None and admitted[1] is not None:
             self._post(admitted[1])
         self._blobs.update((blob.hash, blob.content) for blob in blobs)
+        self._store_wakes(batch.wakes)
         if admitted is None:
             return batch.expected_seq
         self._events.setdefault(run_id, []).extend(events)
@@ -74,7 +87,7 @@ class MemoryJournal:
         results: list[int | JournalError] = []
         for batch in batches:
             try:
-                results.append(self.append(batch.run_id, batch.expected_seq, batch.events, batch.blobs))
+                results.append(self.append(batch.run_id, batch.expected_seq, batch.events, batch.blobs, batch.wakes))
             except JournalError as error:
                 results.append(error)
         return results
@@ -102,20 +115,24 @@ class MemoryJournal:
             raise BlobMissing(f"blob `{hash}` is {'missing' if content is None else 'damaged'}")
         return content
 
-    def post(self, run_id: str, payload: InboxPayload) -> int:
+    def post(self, run_id: str, payload: InboxPayload, wakes: Sequence[Wake] = ()) -> int:
         row = self._rows.get(run_id)
         last = max(self._inbox[-1][1].id if self._inbox else 0, row.messages_taken if row else 0)
         message = InboxMessage(last + 1, decode_payload(encode_payload(payload)))
         self._inbox.append((run_id, message))
+        self._store_wakes(wakes)
         return message.id
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
         return [message for to, message in self._inbox if to == run_id and message.id > after]
 
+    def peek(self, run_id: str, after: int = 0) -> list[InboxMessage]:
+        return self.drain(run_id, after)
+
     @contextmanager
     def claim(self, run_id: str) -> Iterator[None]:
         if run_id in self._claims:
-            raise RunBusy(f"run `{run_id}` is being executed", run_id=run_id)
+            raise RunBusy.in_this_process(run_id)
         self._claims.add(run_id)
         try:
             yield
@@ -124,6 +141,42 @@ class MemoryJournal:
 
     def is_claimed(self, run_id: str) -> bool:
         return run_id in self._claims
+
+    def check_claim(self, run_id: str) -> None:
+        pass  # no claim is ever lost
+
+    def _store_wakes(self, wakes: Sequence[Wake]) -> None:
+        for one in wakes:
+            self._last_wake += 1
+            stored = PendingWake(one.run_id, one.due, one.queue, one.priority, seq=self._last_wake)
+            self._wakes[stored.seq] = stored
+
+    def take_wakes(self, queues: Collection[str], limit: int, hold: float) -> list[PendingWake]:
+        found = deliverable(self._wakes.values(), queues, limit, microseconds())
+        self.hold_wakes([one.seq for one in found], hold)
+        return [self._wakes[one.seq] for one in found]
+
+    def hold_wakes(self, seqs: Collection[int], hold: float) -> None:
+        until = microseconds() + round(hold * 1_000_000)
+        self._wakes |= {seq: replace(self._wakes[seq], held_until=until) for seq in seqs if seq in self._wakes}
+
+    def finish_wakes(self, seqs: Collection[int]) -> None:
+        for seq in seqs:
+            self._wakes.pop(seq, None)
+
+    def wakes(self) -> list[PendingWake]:
+        return list(self._wakes.values())
+
+    def report_worker(self, report: WorkerReport) -> None:
+        now = microseconds()
+        self._workers[report.id] = replace(report, seen=now)
+        self._workers = {name: one for name, one in self._workers.items() if not is_forgotten(one, now)}
+
+    def forget_worker(self, worker_id: str) -> None:
+        self._workers.pop(worker_id, None)
+
+    def workers(self) -> list[WorkerReport]:
+        return [one for _, one in sorted(self._workers.items())]
 
     def find(self, run_id: str) -> RunRow | None:
         return self._rows.get(run_id)
@@ -146,6 +199,15 @@ class MemoryJournal:
 
     def revoke(self, approval_id: int) -> bool:
         return self._approvals.pop(approval_id, None) is not None
+
+    def access_tokens(self) -> list[AccessToken]:
+        return list(self._access_tokens.values())
+
+    def add_access_token(self, token: AccessToken) -> bool:
+        return self._access_tokens.setdefault(token.name, token) is token
+
+    def remove_access_token(self, name: str) -> bool:
+        return self._access_tokens.pop(name, None) is not None
 
     def balance(self, account: str) -> Balance:
         return self._balances.get(account, Balance())
@@ -174,6 +236,7 @@ class MemoryJournal:
             self._rows = {run_id: row for run_id, row in self._rows.items() if run_id not in wanted}
             self._blobs = {name: content for name, content in self._blobs.items() if name not in unused}
             self._inbox = [(to, message) for to, message in self._inbox if to not in wanted]
+            self._wakes = {seq: wake for seq, wake in self._wakes.items() if wake.run_id not in wanted}
             self._removals |= wanted
         return Deletion(len(events), len(unused), size)
 

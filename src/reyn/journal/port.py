@@ -1,8 +1,8 @@
 """The journal port: the interface of every journal, and the rules that all of them enforce.
 
 An append is atomic and names the last sequence number it expects, so two drivers cannot write two histories. Other
-processes send messages through the inbox instead of appending, so they never invalidate a driver's append after it has
-paid for a model answer. `reyn.testing.journal_conformance` tests an implementation.
+processes send messages through the inbox instead of appending (`reyn.journal.messages`).
+`reyn.testing.journal_conformance` tests an implementation.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
-from reyn.journal.canonical import Blob, canonical
+from reyn.journal.canonical import Blob
 from reyn.journal.lifecycle import RunRow, project, rebuild
 from reyn.journal.registry import GENESIS, Body, Event
 from reyn.journal.spending import Balance, Postings, SpendRow, postings
+from reyn.journal.wakes import PendingWake, Wake
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from reyn.journal.results import Approval
+    from reyn.journal.messages import InboxMessage, InboxPayload
+    from reyn.journal.results import AccessToken, Approval
+    from reyn.journal.workers import WorkerReport
 
 
 STATE = ".reyn"
@@ -35,109 +38,13 @@ DATABASE = "journal.db"
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events of one run to append in one transaction, with the blobs they refer to."""
+    """Events of one run to append in one transaction, with the blobs they refer to and the wakes they cause."""
 
     run_id: str
     expected_seq: int
     events: Sequence[Event]
     blobs: Sequence[Blob] = ()
-
-
-class InboxRequest(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True
-):
-    """What another process asks of a run. It is stored with the name of its class."""
-
-    @property
-    def name(self) -> str:
-        """The name of its class as events write it, such as `abort_turn`."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
-
-
-class Cancel(InboxRequest, frozen=True):
-    """Cancel the run."""
-
-    reason: str = ""
-
-
-class AbortTurn(InboxRequest, frozen=True):
-    """Abort the turn of a conversation that is in progress. `partial` is what arrived of the model's answer."""
-
-    reason: str = ""
-    partial: str = ""
-
-
-class ChangeMemory(InboxRequest, frozen=True):
-    """Change the memory. `text` is the text to remember, or the id of the entry to forget; empty for `compact`."""
-
-    action: Literal["remember", "forget", "compact"]
-    text: str = ""
-
-
-class RaiseLimit(InboxRequest, frozen=True):
-    """Raise a limit to `value`; `None` removes it."""
-
-    limit: str
-    value: int | None
-
-
-class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An image of a message: its content in base64 with its media type, or its address."""
-
-    media_type: str = ""
-    data: str = ""
-    url: str = ""
-
-
-class Answer(InboxRequest, frozen=True):
-    """Answer the open question with the id `wait`."""
-
-    wait: str
-    value: Any
-    by: str = ""
-
-
-class Say(InboxRequest, frozen=True):
-    """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy.
-
-    `ask` is set if another agent says it. `instructions` are those that the model has from this message on. `sender` is
-    the call of the op whose code says it, if one does.
-    """
-
-    text: str
-    by: str = ""
-    ask: kinds.AskRef | None = None
-    images: tuple[AttachedImage, ...] = ()
-    instructions: str | None = None
-    sender: str = ""
-
-
-class Rename(InboxRequest, frozen=True):
-    """Give a conversation a title; an empty one removes it."""
-
-    title: str
-    by: str = ""
-
-
-class ReportRun(InboxRequest, frozen=True):
-    """Report to a conversation that a background run which it started has ended. `text` is the message about it."""
-
-    run: str
-    status: str
-    text: str
-    usage: kinds.Usage = kinds.Usage()
-    answers: int = 0
-
-
-RunMessage = AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun
-InboxPayload = Cancel | RunMessage
-
-
-class InboxMessage(msgspec.Struct, frozen=True):
-    """A message to a run from another process. Ids increase; the run records the last one it processed."""
-
-    id: int
-    payload: InboxPayload
+    wakes: Sequence[Wake] = ()
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -149,13 +56,24 @@ class Deletion(msgspec.Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """Storage for runs: events, blobs, inbox messages, claims, and a row per run."""
+    """Storage for runs: events, blobs, inbox messages, claims, wakes, and a row per run."""
 
-    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
-        """Store events and blobs in one transaction; return the new last sequence number.
+    is_remote: ClassVar[bool]
+    """Whether a commit waits for a server, so that the event loop must not wait for it."""
+
+    def append(
+        self,
+        run_id: str,
+        expected_seq: int,
+        events: Sequence[Event],
+        blobs: Sequence[Blob] = (),
+        wakes: Sequence[Wake] = (),
+    ) -> int:
+        """Store events, blobs and wakes in one transaction; return the new last sequence number.
 
         Raises:
             AppendConflict: The run's last event is not `expected_seq`. Nothing is stored.
+            ClaimLost: This process held the claim on the run and lost it. Nothing is stored.
             EventInvalid: An event is unknown, malformed or not chained. Nothing is stored.
             BudgetExceeded: A `budget_reserved` exceeds the cap of an account. Nothing is stored.
         """
@@ -185,18 +103,55 @@ class Journal(Protocol):
     def blob(self, hash: str) -> bytes:
         """Return a blob's content. Raises `BlobMissing` if it is missing or does not match its hash."""
 
-    def post(self, run_id: str, payload: InboxPayload) -> int:
-        """Send a message to a run; return the message's id. Raises `EventInvalid` if it is malformed."""
+    def post(self, run_id: str, payload: InboxPayload, wakes: Sequence[Wake] = ()) -> int:
+        """Send a message to a run, and store the wakes that it causes, in one transaction.
+
+        Returns the message's id. Raises `EventInvalid` if it is malformed.
+        """
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
         """Return the messages to a run with ids above `after`. Removes nothing: events record which messages were
         processed."""
 
+    def peek(self, run_id: str, after: int = 0) -> list[InboxMessage]:
+        """Do the same as `drain`, maybe half a second late: for a driver that asks again and again."""
+
     def claim(self, run_id: str) -> AbstractContextManager[None]:
-        """Hold the exclusive right to execute a run. Raises `RunBusy`; released when the process dies."""
+        """Hold the exclusive right to execute a run. Raises `RunBusy`; released when the process dies.
+
+        In a journal that several machines share, a claim is a lease that the holder renews. A process that is paused
+        or disconnected for longer loses it: `check_claim` and `append` then raise `ClaimLost`.
+        """
+
+    def check_claim(self, run_id: str) -> None:
+        """Raise `ClaimLost` if this process held the claim on a run and lost it. Called before every effect."""
 
     def is_claimed(self, run_id: str) -> bool:
         """Return whether a live process holds the claim on a run."""
+
+    def take_wakes(self, queues: Collection[str], limit: int, hold: float) -> list[PendingWake]:
+        """Return due wakes of these queues, those of the highest priority first, then the oldest.
+
+        They are not returned again for `hold` seconds. A caller that dies in that time has not lost them.
+        """
+
+    def hold_wakes(self, seqs: Collection[int], hold: float) -> None:
+        """Let wakes not be returned for `hold` seconds from now; with 0, they are due at once."""
+
+    def finish_wakes(self, seqs: Collection[int]) -> None:
+        """Remove wakes. Unknown ones are ignored."""
+
+    def wakes(self) -> list[PendingWake]:
+        """Return all wakes that are not finished, oldest first."""
+
+    def report_worker(self, report: WorkerReport) -> None:
+        """Store what a worker reports of itself, with the time of the journal's clock. A day later it is removed."""
+
+    def forget_worker(self, worker_id: str) -> None:
+        """Remove the report of a worker that ends. An unknown one is ignored."""
+
+    def workers(self) -> list[WorkerReport]:
+        """Return the last report of each worker."""
 
     def find(self, run_id: str) -> RunRow | None:
         """Return the row of a run, or `None` if there is no such run."""
@@ -212,6 +167,15 @@ class Journal(Protocol):
 
     def revoke(self, approval_id: int) -> bool:
         """Remove a standing approval. Returns whether it existed."""
+
+    def access_tokens(self) -> list[AccessToken]:
+        """Return the access tokens of the HTTP server, oldest first."""
+
+    def add_access_token(self, token: AccessToken) -> bool:
+        """Store an access token. Returns whether its name was free; if not, nothing is stored."""
+
+    def remove_access_token(self, name: str) -> bool:
+        """Remove an access token. Returns whether it existed."""
 
     def balance(self, account: str) -> Balance:
         """Return the balance of a budget account; zero if nothing drew on it."""
@@ -274,24 +238,6 @@ def open_reservations(journal: Journal) -> list[OpenReservation]:
         assert row.reserved is not None
         reservations.append(OpenReservation(row.run_id, row.skill, row.reserved, is_executing))
     return sorted(reservations, key=lambda one: (-one.reserved.tokens, one.run_id))
-
-
-def encode_payload(payload: InboxPayload) -> bytes:
-    """Return the JSON of a payload. Raises `EventInvalid` for anything a run could not decode."""
-    if not isinstance(payload, InboxRequest):
-        raise EventInvalid(f"{payload!r} is not an inbox message")
-    content = canonical(payload)
-    decode_payload(content)
-    return content
-
-
-def decode_payload(content: bytes) -> InboxPayload:
-    """Return the payload that `encode_payload` encoded. Raises `EventInvalid` if it is unknown or malformed."""
-    try:
-        payload: InboxPayload = msgspec.json.decode(content, type=InboxPayload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        raise EventInvalid(f"malformed inbox message: {error}") from error
-    return payload
 
 
 _HASH = re.compile(rb'"([0-9a-f]{64})"')

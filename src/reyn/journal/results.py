@@ -4,7 +4,7 @@ and standing approvals."""
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -101,8 +101,8 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 def display_status(row: RunRow, *, is_claimed: bool) -> str:
-    """Return the status that users see: interrupted if no process executes the run, blocked if its rules are not
-    supported. An imported run has the status that it had in its own project."""
+    """Return the status that users see: queued or interrupted if no process executes the run, blocked if its rules are
+    not supported. An imported run has the status that it had in its own project."""
     assert row.status is not None
     if row.imported:
         return f"{row.status} (imported)"
@@ -111,7 +111,7 @@ def display_status(row: RunRow, *, is_claimed: bool) -> str:
     if row.rules not in SUPPORTED_RULES:
         return "blocked"
     if row.status == "running" and not is_claimed:
-        return "running (interrupted)"
+        return "queued" if row.queue else "running (interrupted)"
     return row.status
 
 
@@ -143,3 +143,29 @@ class Approval(msgspec.Struct, frozen=True):
         """Return whether it was given in a project: at the same path, or in the same folder if it was moved."""
         (place, _, path), (other_place, _, other_path) = self.project.partition(" "), project.partition(" ")
         return place == other_place or path == other_path
+
+
+TokenScope = Literal["view", "answer", "approve", "start", "admin"]
+SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
+
+
+class AccessToken(msgspec.Struct, frozen=True):
+    """A credential of the HTTP server. The secret itself is not stored, only its hash.
+
+    Attributes:
+        name: Its name, which events record as the user.
+        hash: The SHA-256 of the secret.
+        scopes: What it permits: `view`, `answer` questions, `approve` ops, `start` runs, `admin` (everything).
+        skills: The only skills that it permits; empty for all.
+        created: The time when it was made, in microseconds since 1970.
+        expires: The time when it expires; 0 if it does not.
+        is_session: Whether it is the session of a browser.
+    """
+
+    name: str
+    hash: str
+    scopes: tuple[TokenScope, ...]
+    skills: tuple[str, ...] = ()
+    created: int = 0
+    expires: int = 0
+    is_session: bool = False

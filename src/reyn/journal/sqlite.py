@@ -11,7 +11,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -20,20 +20,15 @@ from reyn.journal import tables
 from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
 from reyn.journal.database import Database, Owner, Transaction
+from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.packing import head_of, pack, unpack
-from reyn.journal.port import (
-    Batch,
-    Deletion,
-    InboxMessage,
-    InboxPayload,
-    admit,
-    check_deletable,
-    decode_payload,
-    encode_payload,
-)
+from reyn.journal.port import Batch, Deletion, admit, check_deletable
 from reyn.journal.registry import GENESIS, Event
-from reyn.journal.results import Approval
-from reyn.journal.tables import Accounts, Head
+from reyn.journal.results import AccessToken, Approval
+from reyn.journal.rows import Head, add_charges, decode_head
+from reyn.journal.tables import Accounts
+from reyn.journal.wakes import ALL_WAKES, PendingWake, Wake, WakeTable, to_wake
+from reyn.journal.workers import ALL_WORKERS, WorkerReport, WorkerTable, to_report
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -64,6 +59,8 @@ class SqliteJournal:
     journal that holds none of the owner's marks; a new one is marked.
     """
 
+    is_remote: ClassVar[bool] = False
+
     def __init__(self, folder: Path, *, is_read_only: bool = False, owner: Owner | None = None) -> None:
         self._owner = owner
         self._is_recognized = owner is None
@@ -77,11 +74,20 @@ class SqliteJournal:
         self._db.transaction.on_failure = self._forget
         self._accounts = Accounts(self._writer)
         self._blobs = BlobStore(self._db)
+        self._wakes = WakeTable(self._writer)
+        self._workers = WorkerTable(self._writer)
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
-        [result] = self.append_many([Batch(run_id, expected_seq, events, blobs)])
+    def append(
+        self,
+        run_id: str,
+        expected_seq: int,
+        events: Sequence[Event],
+        blobs: Sequence[Blob] = (),
+        wakes: Sequence[Wake] = (),
+    ) -> int:
+        [result] = self.append_many([Batch(run_id, expected_seq, events, blobs, wakes)])
         if isinstance(result, JournalError):
             raise result
         return result
@@ -108,6 +114,8 @@ class SqliteJournal:
                 results.append(result)
                 if type(result) is int:
                     blobs += (*batch.blobs,)
+                    if batch.wakes:
+                        self._wakes.store(batch.wakes)
             self._blobs.store(blobs)
             self._accounts.write()
             self._heads.update(heads)
@@ -120,13 +128,16 @@ class SqliteJournal:
         self._commit(batches, origin=origin)
         self._db.checkpoint()
 
-    def post(self, run_id: str, payload: InboxPayload) -> int:
+    def post(self, run_id: str, payload: InboxPayload, wakes: Sequence[Wake] = ()) -> int:
         content = encode_payload(payload)
         with self._write():
-            head = self._head(run_id, self._db.own_rows)
+            self._forget_if_changed()
+            head = self._heads.get(run_id) or self._head(run_id, self._db.own_rows)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
             number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
             self._writer.execute("INSERT INTO inbox (id, run_id, payload) VALUES (?, ?, ?)", (number, run_id, content))
+            if wakes:
+                self._wakes.store(wakes)
             return int(number)
 
     def _store(self, batch: Batch, heads: dict[str, Head], origin: str) -> int | JournalError:
@@ -144,7 +155,7 @@ class SqliteJournal:
             row, found = admitted
             if found is not None:
                 self._accounts.check(found)
-                spent, closed = tables.add_charges(spent, found.rows)
+                spent, closed = add_charges(spent, found.rows)
             key = tables.store_run(self._writer, head.key if head else None, row, spent)
         except JournalError as error:
             if origin:
@@ -265,6 +276,8 @@ class SqliteJournal:
             InboxMessage(number, decode_payload(content)) for number, content in self._db.rows(query, (run_id, after))
         ]
 
+    peek = drain
+
     def approvals(self) -> list[Approval]:
         query = "SELECT skill, skill_hash, op, rule, by, at, run_id, project, id FROM approvals ORDER BY id"
         return [Approval(*columns) for columns in self._db.rows(query)]
@@ -284,6 +297,20 @@ class SqliteJournal:
         with self._write():
             return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
 
+    def access_tokens(self) -> list[AccessToken]:
+        rows = self._db.rows("SELECT value FROM access_tokens ORDER BY id")
+        return [msgspec.json.decode(value, type=AccessToken) for (value,) in rows]
+
+    def add_access_token(self, token: AccessToken) -> bool:
+        values = token.name, msgspec.json.encode(token).decode()
+        with self._write():
+            added = self._writer.execute("INSERT OR IGNORE INTO access_tokens (name, value) VALUES (?, ?)", values)
+            return added.rowcount == 1
+
+    def remove_access_token(self, name: str) -> bool:
+        with self._write():
+            return self._writer.execute("DELETE FROM access_tokens WHERE name = ?", (name,)).rowcount == 1
+
     def balance(self, account: str) -> Balance:
         return tables.to_balance(self._db.rows(tables.BALANCE, (account,)))
 
@@ -294,7 +321,7 @@ class SqliteJournal:
     def reserving(self) -> list[RunRow]:
         with self._db.snapshot() as connection:
             found = connection.execute(f"{tables.SELECT} WHERE {tables.HAS_RESERVATION}")
-            rows = [tables.to_head(columns).row for columns in found]
+            rows = [decode_head(columns).row for columns in found]
         return [row for row in rows if row.reserved is not None and not row.imported]
 
     def find(self, run_id: str) -> RunRow | None:
@@ -307,7 +334,7 @@ class SqliteJournal:
         query = f"{tables.SELECT} {where} ORDER BY started DESC, run_id DESC"
         with self._db.snapshot() as connection:
             found = connection.execute(query, (prefix, f"{prefix}\U0010ffff") if prefix else ())
-            rows = [tables.to_head(columns).row for columns in found]
+            rows = [decode_head(columns).row for columns in found]
             listed = {row.run_id for row in rows}
             if not prefix and (known := {name for (name,) in connection.execute(_IDS)}) != listed:
                 names = sorted(map(str, known ^ listed))[:3]
@@ -317,7 +344,7 @@ class SqliteJournal:
     def _head(self, run_id: str, select: Select) -> Head | None:
         found = select(f"{tables.SELECT} WHERE run_id = ?", (run_id,))
         with self._db.errors:
-            return tables.to_head(found[0]) if found else None
+            return decode_head(found[0]) if found else None
 
     # -- the owner ------------------------------------------------------------------------------------
 
@@ -350,6 +377,38 @@ class SqliteJournal:
                 hint=StoreUnavailable.foreign_hint,
             )
 
+    # -- wakes ----------------------------------------------------------------------------------------
+
+    def take_wakes(self, queues: Collection[str], limit: int, hold: float) -> list[PendingWake]:
+        if not self._db.rows("SELECT 1 FROM wakes LIMIT 1"):  # no transaction for a worker that has nothing to do
+            return []
+        with self._write():
+            return self._wakes.take(queues, limit, hold)
+
+    def hold_wakes(self, seqs: Collection[int], hold: float) -> None:
+        with self._write():
+            self._wakes.hold(seqs, hold)
+
+    def finish_wakes(self, seqs: Collection[int]) -> None:
+        with self._write():
+            self._wakes.finish(seqs)
+
+    def wakes(self) -> list[PendingWake]:
+        return [to_wake(columns) for columns in self._db.rows(ALL_WAKES)]
+
+    # -- workers --------------------------------------------------------------------------------------
+
+    def report_worker(self, report: WorkerReport) -> None:
+        with self._write():
+            self._workers.store(report)
+
+    def forget_worker(self, worker_id: str) -> None:
+        with self._write():
+            self._workers.remove(worker_id)
+
+    def workers(self) -> list[WorkerReport]:
+        return [to_report(content) for (content,) in self._db.rows(ALL_WORKERS)]
+
     # -- claims, closing ------------------------------------------------------------------------------
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
@@ -357,6 +416,9 @@ class SqliteJournal:
 
     def is_claimed(self, run_id: str) -> bool:
         return self._claims.is_held(run_id)
+
+    def check_claim(self, run_id: str) -> None:
+        pass  # a file lock is only lost with its process
 
     def close(self) -> None:
         self._db.close(is_changed=self._commits > 0)

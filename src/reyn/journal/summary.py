@@ -252,7 +252,7 @@ def _fork(summary: S, body: kinds.RunForked) -> S:
 
 
 def _resume(summary: S, body: kinds.RunResumed) -> S:
-    """Try a model again that was switched if the run continues with another one, or after a failure."""
+    """Forget which models were switched, if the run continues with a different model or after a failure."""
     switched = {} if body.model or body.retry else summary.switched
     return replace(summary, switched=switched, stop=replace(summary.stop, sub_run=None))
 

@@ -9,55 +9,33 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.errors import AppendConflict
-from reyn.journal.lifecycle import Lifecycle, RunRow
 from reyn.journal.packing import data_sizes
 from reyn.journal.port import Deletion, hashes_in
+from reyn.journal.rows import (
+    COLUMNS,
+    FIXED,
+    Head,
+    Spent,
+    decode_spent,
+    encode_state,
+    state_of,
+    total_charges,
+)
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
 
 if TYPE_CHECKING:
-    Spent = tuple[SpendRow, ...]
+    from reyn.journal.lifecycle import RunRow
 
 # -- runs -------------------------------------------------------------------------------------------------
 
-_FIXED = ("run_id", "skill", "rules", "started", "parent", "fork_of", "fork_seq", "imported")
-_COLUMNS = (*_FIXED, "seq", "updated")
-SELECT = f"SELECT id, {', '.join(_COLUMNS)}, CAST(hash AS BLOB), state FROM runs"  # noqa: S608 - constants
-_INSERT = f"INSERT INTO runs (seq, updated, hash, state, {', '.join(_FIXED)}) VALUES (?, ?, ?, ?{', ?' * len(_FIXED)})"  # noqa: S608 - constants
+SELECT = f"SELECT id, {', '.join(COLUMNS)}, CAST(hash AS BLOB), state FROM runs"  # noqa: S608 - constants
+_INSERT = f"INSERT INTO runs (seq, updated, hash, state, {', '.join(FIXED)}) VALUES (?, ?, ?, ?{', ?' * len(FIXED)})"  # noqa: S608 - constants
 _UPDATE = "UPDATE runs SET seq = ?, updated = ?, hash = ?, state = ? WHERE id = ?"
-
-
-class Head(NamedTuple):
-    """A run's key in the database, its row, and the charges in it."""
-
-    key: int
-    row: RunRow
-    spent: Spent = ()
-
-
-class _State(Lifecycle, frozen=True, omit_defaults=True):
-    """The column `state`: the lifecycle of a run, and what it was charged last."""
-
-    spent: tuple[SpendRow, ...] = ()
-
-
-_encode_state = msgspec.json.Encoder().encode
-_decode_spent = msgspec.json.Decoder(_State).decode
-
-
-def to_head(columns: tuple[Any, ...]) -> Head:
-    """Return a run from the columns of `SELECT`. Raises `sqlite3.DatabaseError` if they are damaged."""
-    key, *values, hashed, state = columns
-    try:
-        fields = msgspec.json.decode(state, type=dict[str, Any]) | dict(zip(_COLUMNS, values, strict=True))
-        spent = msgspec.convert(fields.pop("spent", ()), tuple[SpendRow, ...])
-        return Head(key, msgspec.convert(fields | {"hash": hashed.hex()}, RunRow), spent)
-    except (msgspec.MsgspecError, TypeError, AttributeError) as error:
-        raise sqlite3.DatabaseError(f"the row of run {values[0]!r} is invalid: {error}") from error
 
 
 def store_run(connection: sqlite3.Connection, key: int | None, row: RunRow, spent: Spent) -> int:
@@ -66,14 +44,14 @@ def store_run(connection: sqlite3.Connection, key: int | None, row: RunRow, spen
     Raises:
         AppendConflict: A run to insert exists already.
     """
-    state = _State(row.status, row.reason, row.phase, row.wait, row.messages_taken, row.charge, row.reserved, spent)
+    state = state_of(row, spent)
     # A `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
-    changing = row.seq, row.updated, bytearray.fromhex(row.hash), _encode_state(state).decode()
+    changing = row.seq, row.updated, bytearray.fromhex(row.hash), encode_state(state).decode()
     if key is not None:
         connection.execute(_UPDATE, (*changing, key))
         return key
     try:
-        cursor = connection.execute(_INSERT, (*changing, *[getattr(row, name) for name in _FIXED]))
+        cursor = connection.execute(_INSERT, (*changing, *[getattr(row, name) for name in FIXED]))
     except sqlite3.IntegrityError:
         raise AppendConflict(f"run `{row.run_id}` exists already: another driver appended first") from None
     assert cursor.lastrowid is not None
@@ -115,8 +93,6 @@ INSERT INTO spending VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (day, 
     cost = cost + excluded.cost, assumed = assumed + excluded.assumed
 """
 BALANCE = "SELECT tokens, cost, reserved_tokens, reserved_cost FROM budget_accounts WHERE account = ?"
-_MAX_SPENT = 4
-"""The models whose charges a run's row holds; more would make every commit of the run larger."""
 
 
 class Accounts:
@@ -161,25 +137,6 @@ class Accounts:
             self._changes.clear()
 
 
-def add_charges(spent: Spent, charges: list[SpendRow]) -> tuple[Spent, Spent]:
-    """Add charges to those that a run's row holds.
-
-    Returns:
-        The charges for the row, and those to store: they are of an earlier day, or there are too many models.
-    """
-    closed: Spent = ()
-    for charge in charges:
-        for index, known in enumerate(spent):
-            if known.key == charge.key:
-                spent = (*spent[:index], known.plus(charge), *spent[index + 1 :])
-                break
-        else:
-            if spent and (len(spent) == _MAX_SPENT or spent[0].day != charge.day):
-                closed, spent = closed + spent, ()
-            spent = (*spent, charge)
-    return spent, closed
-
-
 def store_charges(connection: sqlite3.Connection, spent: Spent) -> None:
     """Add charges to the table, where they outlive their run."""
     if spent:
@@ -193,14 +150,10 @@ def to_balance(found: list[Any]) -> Balance:
 
 def charges_since(connection: sqlite3.Connection, day: str) -> list[SpendRow]:
     """Return what was charged from a day on, oldest first."""
-    rows: dict[tuple[str, str, str, str], SpendRow] = {}
     found = [SpendRow(*columns) for columns in connection.execute("SELECT * FROM spending WHERE day >= ?", (day,))]
     for (state,) in connection.execute(f"SELECT state FROM runs WHERE {SPENT}"):  # noqa: S608 - constants
-        found += [row for row in _decode_spent(state).spent if row.day >= day]
-    for row in found:
-        known = rows.get(row.key)
-        rows[row.key] = row if known is None else known.plus(row)
-    return [rows[key] for key in sorted(rows)]
+        found += [row for row in decode_spent(state) if row.day >= day]
+    return total_charges(found)
 
 
 def close_accounts(connection: sqlite3.Connection, heads: Iterable[Head]) -> None:
@@ -248,6 +201,7 @@ def count(
 
 def delete_rows(connection: sqlite3.Connection, keys: dict[str, int]) -> None:
     connection.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
+    connection.executemany("DELETE FROM wakes WHERE run_id = ?", [(run_id,) for run_id in keys])
     ranges = [(commit_key(key, 0), commit_key(key + 1, 0)) for key in keys.values()]
     connection.executemany("DELETE FROM commits WHERE id > ? AND id < ?", ranges)
     connection.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])

@@ -4,7 +4,7 @@
 the default mode. `references` and `flattening` simplify schemas for engines that understand less than a validator does.
 """
 
-from reyn.jsonschema.references import Schema, lenient
+from reyn.jsonschema.references import Schema, has_references, lenient
 from reyn.jsonschema.validation import (
     DRAFT_7,
     PatternUnsupported,
@@ -22,5 +22,6 @@ __all__ = [
     "SchemaInvalid",
     "Validator",
     "compile_schema",
+    "has_references",
     "lenient",
 ]

@@ -12,32 +12,68 @@ from typing import Any, NamedTuple
 SPLIT = "split from the pattern "
 """The start of the `$comment` of a schema that `split_lookaheads` adds; the pattern follows."""
 
-_REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _CONSTRUCTS = (
     (re.compile(r"\(\?[=!]"), "a look-ahead inside the pattern"),
     (re.compile(r"\(\?<[=!]"), "a look-behind"),
     (re.compile(r"\\[1-9]|\\k<|\(\?P="), "a back-reference"),
 )
-_LARGE_SETS = re.compile(r"\\[pP]")
+_ATOM = re.compile(
+    r"(?P<count>\{\s*(?P<low>\d*)\s*(?:,\s*(?P<high>\d*)\s*)?\})"
+    r"|(?P<verbose>\(\?[a-wyzA-Z]*x)"
+    r"|(?P<class>\\[pP](?:\{[^}]*\}|.))"
+    r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])"
+    r"|\\.|.",
+    re.DOTALL,
+)
 _LARGE_SET = 20
 """A set of a Unicode property has many ranges."""
+_RANGES = 8
+"""Characters of a set that count as one state."""
+_MAX_UNITS = 10**9
 _DATA = ("const", "default", "enum", "examples")
 """Keywords whose value is no schema."""
+
+
+class VerbosePattern(ValueError):
+    """The pattern has the flag `x`, with which blanks and comments have no meaning."""
 
 
 def units(pattern: str) -> int:
     """Return about the number of states of a compiled pattern.
 
-    A count after a group repeats what is in the group, which may have counts of its own.
+    A count repeats all of the group, set, character or other count before it.
+
+    Raises:
+        VerbosePattern: The pattern has the flag `x`.
     """
-    single, nested = len(pattern), 1
-    for repeat in _REPEAT.finditer(pattern):
-        count = max(int(number[:6] or 0) for number in repeat.groups("0"))
-        if pattern[: repeat.start()].endswith(")"):
-            nested *= max(1, count)
-        else:
-            single += count
-    return single * nested * (_LARGE_SET if _LARGE_SETS.search(pattern) else 1)
+    groups, repeated = [0], 0
+    for atom in _ATOM.finditer(pattern):
+        text = atom.group()
+        if atom["verbose"]:
+            raise VerbosePattern(pattern)
+        if atom["count"]:
+            numbers = ((atom[name] or "").lstrip("0")[:7] for name in ("low", "high"))
+            count = max(1, *(int(number or 0) for number in numbers))
+            groups[-1] = min(groups[-1] + repeated * (count - 1), _MAX_UNITS)
+            repeated = min(repeated * count, _MAX_UNITS)
+            continue
+        if text == "(":
+            groups.append(0)
+        elif text in ("*", "+", "?"):  # what it follows can be repeated again
+            groups[-1] += 1
+            continue
+        repeated = _states(atom)
+        if text == ")" and len(groups) > 1:
+            repeated += groups.pop()
+        groups[-1] += repeated
+    return sum(groups)
+
+
+def _states(atom: re.Match[str]) -> int:
+    if atom["set"]:
+        text = atom["set"]
+        return 1 + len(text) // _RANGES + _LARGE_SET * (text.count("\\p") + text.count("\\P"))
+    return _LARGE_SET if atom["class"] else 1
 
 
 def pattern_units(schema: dict[str, Any]) -> int:

@@ -239,34 +239,19 @@ def expand(schema: dict[str, Any], most: int, weigh: Callable[[dict[str, Any]], 
     return Expansion(totals[id(schema)], None, is_recursive)
 
 
-class _Parts:
-    """The parts of a schema by identity, read when they are first needed."""
+class ReferenceTargets:
+    """Finds what the references of a schema lead to. An `$id` or anchor is looked up wherever it stands."""
 
-    def __init__(self, schema: dict[str, Any], weigh: Callable[[dict[str, Any]], int]) -> None:
+    def __init__(self, schema: dict[str, Any]) -> None:
         self._root = schema
-        self._weigh = weigh
-        self._found: dict[int, tuple[Place, Any]] = {id(schema): ((), schema)}
-        self._parts: dict[int, _Part] = {}
         self._named: dict[str, tuple[Place, Any]] | None = None
 
-    def get(self, key: int) -> _Part:
-        if key not in self._parts:
-            self._parts[key] = self._read(*self._found[key])
-        return self._parts[key]
-
-    def _read(self, place: Place, schema: Any) -> _Part:
-        weight, targets = 0, []
-        for _, part in _walk(place, schema, with_definitions=False):
-            weight += self._weigh(part)
-            for name in _REFERENCES:
-                target = self._find(part[name]) if isinstance(part.get(name), str) else None
-                if target is not None:
-                    targets.append(id(target[1]))
-                    self._found.setdefault(id(target[1]), target)
-        return _Part(place, weight, tuple(targets))
+    def of(self, schema: dict[str, Any]) -> list[tuple[Place, Any]]:
+        """Return the place and the target of each reference of a schema, without those of its subschemas."""
+        found = (self._find(schema[name]) for name in _REFERENCES if isinstance(schema.get(name), str))
+        return [target for target in found if target is not None]
 
     def _find(self, reference: str) -> tuple[Place, Any] | None:
-        """Return the target of a reference. An `$id` or anchor is looked up wherever it stands."""
         uri, _, fragment = reference.partition("#")
         fragment = unquote(fragment)
         base: tuple[Place, Any] | None = ((), self._root)
@@ -293,6 +278,30 @@ class _Parts:
         return self._named
 
 
+class _Parts:
+    """The parts of a schema by identity, read when they are first needed."""
+
+    def __init__(self, schema: dict[str, Any], weigh: Callable[[dict[str, Any]], int]) -> None:
+        self._weigh = weigh
+        self._targets = ReferenceTargets(schema)
+        self._found: dict[int, tuple[Place, Any]] = {id(schema): ((), schema)}
+        self._parts: dict[int, _Part] = {}
+
+    def get(self, key: int) -> _Part:
+        if key not in self._parts:
+            self._parts[key] = self._read(*self._found[key])
+        return self._parts[key]
+
+    def _read(self, place: Place, schema: Any) -> _Part:
+        weight, targets = 0, []
+        for _, part in _walk(place, schema, with_definitions=False):
+            weight += self._weigh(part)
+            for target in self._targets.of(part):
+                targets.append(id(target[1]))
+                self._found.setdefault(id(target[1]), target)
+        return _Part(place, weight, tuple(targets))
+
+
 def all_schemas(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield every mapping in a schema, definitions included."""
     return (part for _, part in _walk((), schema, with_definitions=True))
@@ -306,7 +315,8 @@ def _walk(place: Place, value: Any, *, with_definitions: bool) -> Iterator[tuple
         if isinstance(found, dict):
             yield here, found
             for key, inner in found.items():
-                if with_definitions or key not in _DEFINITIONS:
+                # In `properties`, `$defs` is the name of a property.
+                if with_definitions or key not in _DEFINITIONS or (here and here[-1] in _MAPS):
                     pending.append(((*here, key), inner))
         elif isinstance(found, list):
             pending.extend(((*here, number), inner) for number, inner in enumerate(found))

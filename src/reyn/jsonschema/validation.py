@@ -6,14 +6,23 @@ are sorted by path and keyword: neither depends on the version of the validation
 
 from __future__ import annotations
 
-from itertools import islice
+from functools import reduce
+from itertools import accumulate, islice
+from operator import getitem
 from typing import Any, ClassVar, NamedTuple
 
 import jsonschema_rs
 import msgspec
 
 from reyn.errors import codes
-from reyn.jsonschema.patterns import SPLIT, pattern_units, split_lookaheads, unsupported
+from reyn.jsonschema.cost import encoded, schema_cost
+from reyn.jsonschema.patterns import (
+    SPLIT,
+    VerbosePattern,
+    pattern_units,
+    split_lookaheads,
+    unsupported,
+)
 from reyn.jsonschema.references import Expansion, Schema, all_schemas, expand
 
 _MAX_ERRORS = 200
@@ -21,8 +30,16 @@ MAX_EXPANDED = 10_000
 """Schemas that references may expand to. The time and memory of validation grow with it."""
 MAX_UNITS = 20_000
 """Units of the patterns of a schema, what references expand to included. The time to compile them grows with it."""
-MAX_PATTERN_WORK = 300_000_000
+MAX_PATTERN_WORK = 150_000_000
 """Units of the patterns times bytes of the value; 100 million take at most about three seconds."""
+MAX_WORK = 3_000_000
+"""Schemas that apply to the same value times values; each takes at most about a microsecond."""
+_FREE_SCHEMAS = 20
+"""So many schemas for each value are checked without measuring the value."""
+MAX_EXPLAINED = 30_000
+"""Errors that may be collected to explain some: the library keeps all of them, about 2 kB each."""
+_BYTES_PER_UNIT = 4_000
+"""The engine refuses patterns whose compiled form is larger, in case it counts what `units` does not."""
 _MAX_PATHS = 20_000
 """Paths through a recursive schema for which errors are explained: the library follows each of them."""
 _MAX_VALUE_LENGTH = 200
@@ -74,42 +91,51 @@ class Validator:
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         if draft is not None and (not isinstance(draft, str) or draft.rstrip("#") not in _DRAFTS):
             raise SchemaInvalid(f"`$schema` {draft!r} is neither draft 7 nor 2020-12", ("$schema",))
-        text = _encoded(schema)
+        text = encoded(schema)
         self._units = _check_patterns(schema) if b'"pattern' in text else 0
         references = _check_references(schema) if b'Ref"' in text or b'$ref"' in text else None
-        self._branches = text.count(b'ef":') if references is not None and references.is_recursive else 0
+        is_recursive = references is not None and references.is_recursive
+        self._branches = text.count(b'ef":') if is_recursive else 0
+        self._cost = schema_cost(schema if isinstance(schema, dict) else {}, is_recursive=is_recursive)
+        self._is_measured = self._units > 0 or self._cost.time > _FREE_SCHEMAS or self._cost.unique > 0
         try:
-            self._compiled = _compile(schema)
+            self._compiled = _compile(schema, self._units)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             if b"(?" not in text:
                 raise _explain_invalid(schema, error) from error
             self._schema = schema = split_lookaheads(schema)
             try:
-                self._compiled = _compile(schema)
+                self._compiled = _compile(schema, self._units)
             except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as again:
                 raise _explain_invalid(schema, again) from again
 
     def is_valid(self, instance: Any) -> bool:
-        """Return whether a value is valid. A value that is too large for the patterns of the schema is not."""
-        return not (self._units and self._is_too_large(instance)) and self._compiled.is_valid(instance)
+        """Return whether a value is valid. A value that is too large for the schema is not."""
+        return not (self._is_measured and self._excess(instance)) and self._compiled.is_valid(instance)
 
-    def _is_too_large(self, instance: Any) -> bool:
-        return self._units * len(_encoded(instance)) > MAX_PATTERN_WORK
+    def _excess(self, instance: Any) -> str:
+        """Say why a value is too large to be checked; empty if it is not."""
+        text = encoded(instance)
+        if self._units * len(text) > MAX_PATTERN_WORK:
+            return "is too large to be checked against the patterns of its schema"
+        if self._cost.time > _FREE_SCHEMAS and self._cost.of_check(text) > MAX_WORK:
+            return "is too large to be checked against the alternatives of its schema"
+        if self._cost.of_pairs(text) > MAX_WORK:
+            return "has too many large integers that are nearly the same to be checked for `uniqueItems`"
+        return ""
 
     def first_error(self, instance: Any) -> SchemaError | None:
         """Return the first error by path and keyword, or `None`."""
-        if not (self._units and self._is_too_large(instance)) and self._compiled.is_valid(instance):
+        if not (self._is_measured and self._excess(instance)) and self._compiled.is_valid(instance):
             return None
         return next(iter(self.errors(instance, 1)), None)
 
     def errors(self, instance: Any, limit: int) -> list[SchemaError]:
         """Return up to `limit` errors, sorted by path and keyword."""
-        if self._units and self._is_too_large(instance):
-            return [SchemaError((), "is too large to be checked against the patterns of its schema")]
-        if self._branches > 1 and self._branches ** _depth(instance) > _MAX_PATHS:
-            # The library decides quickly whether such a value is valid, but explains it along every path.
-            deep = SchemaError((), "does not fit its recursive schema; it is too deep to find the place")
-            return [] if self._compiled.is_valid(instance) else [deep]
+        if self._is_measured and (excess := self._excess(instance)):
+            return [SchemaError((), excess)]
+        if reason := self._unexplained(instance):
+            return [] if self._compiled.is_valid(instance) else [SchemaError((), reason)]
         errors = [
             (
                 tuple(map(str, error.instance_path)),
@@ -120,11 +146,21 @@ class Validator:
             for number, error in enumerate(islice(self._compiled.iter_errors(instance), _MAX_ERRORS))
         ]
         return [
-            SchemaError(tuple(error.instance_path), self._explain(keyword, error))
+            SchemaError(tuple(error.instance_path), self._explain(keyword, error, instance))
             for _, keyword, _, error in sorted(errors)[:limit]
         ]
 
-    def _explain(self, keyword: str, error: Any) -> str:
+    def _unexplained(self, instance: Any) -> str:
+        """Say why the errors of a value cannot be found one by one; empty if they can. The library decides quickly
+        whether a value is valid, but keeps an error for every path, alternative and value."""
+        depth = _depth(instance)
+        if self._branches > 1 and self._branches**depth > _MAX_PATHS:
+            return "does not fit its recursive schema; it is too deep to find the place"
+        if self._cost.of_errors(encoded(instance), depth) > MAX_EXPLAINED:
+            return "does not fit its schema; it is too large to find the place"
+        return ""
+
+    def _explain(self, keyword: str, error: Any, instance: Any) -> str:
         value = _at(self._schema, error.schema_path)
         parent = _at(self._schema, error.schema_path[:-1])
         if isinstance(parent, dict) and str(parent.get("$comment")).startswith(SPLIT):
@@ -139,7 +175,8 @@ class Validator:
                 expected = [value] if isinstance(value, str) else value or []
                 return f"is {_type_of(error.instance)}, not {' or '.join(expected)}"
             case "additionalProperties" | "unevaluatedProperties" if isinstance(parent, dict):
-                extra = [name for name in error.instance if name not in parent.get("properties", {})]
+                whole = reduce(getitem, error.instance_path, instance)  # `error.instance` may be the value of the name
+                extra = [name for name in whole if name not in parent.get("properties", {})]
                 return f"{_list_names(extra)} not allowed here"
             case "enum" | "const":
                 return f"is {_short(error.instance)}, not {'one of ' if keyword == 'enum' else ''}{_short(value)}"
@@ -175,11 +212,9 @@ _MAX_CACHED = 256
 _MAX_CACHED_BYTES = 20_000
 
 
-_LINEAR = jsonschema_rs.RegexOptions()
-
-
-def _compile(schema: Schema) -> Any:
-    return jsonschema_rs.validator_for(schema, retriever=_refuse, pattern_options=_LINEAR)
+def _compile(schema: Schema, units_of_patterns: int) -> Any:
+    linear = jsonschema_rs.RegexOptions(size_limit=_BYTES_PER_UNIT * (1 + units_of_patterns))
+    return jsonschema_rs.validator_for(schema, retriever=_refuse, pattern_options=linear)
 
 
 def _check_references(schema: Schema) -> Expansion | None:
@@ -197,19 +232,19 @@ def _check_patterns(schema: Schema) -> int:
     """Return the units of the patterns; raise `PatternUnsupported` if there are too many."""
     if not isinstance(schema, dict):
         return 0
-    found = expand(schema, MAX_UNITS, pattern_units)
-    if found.place is None and sum(map(pattern_units, all_schemas(schema))) <= MAX_UNITS:
+    try:
+        totals = accumulate(map(pattern_units, all_schemas(schema)))
+        is_large = any(total > MAX_UNITS for total in totals)
+        found = None if is_large else expand(schema, MAX_UNITS, pattern_units)
+    except VerbosePattern as error:
+        message = f"the pattern {_short(error.args[0])} has the flag `x`; write it without blanks and comments"
+        raise PatternUnsupported(message) from None
+    if found is not None and found.place is None:
         return found.weight
     message = f"its patterns are too large or too many ({MAX_UNITS} characters with repeated ones)"
-    raise PatternUnsupported(f"{message}; give smaller counts of `{{…}}`, or fewer patterns", found.place or ())
-
-
-def _encoded(value: Any) -> bytes:
-    """Return a value as JSON; empty if it is none: the compiler says what is wrong."""
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return b""
+    raise PatternUnsupported(
+        f"{message}; give smaller counts of `{{…}}`, or fewer patterns", (found and found.place) or ()
+    )
 
 
 def _depth(value: Any) -> int:
@@ -265,7 +300,7 @@ def _unescape(word: str) -> str:
 
 
 def _list_names(names: list[str]) -> str:
-    listed = ", ".join(repr(name) for name in names[:5]) + (" and others" if len(names) > 5 else "")
+    listed = ", ".join(repr(_beginning(name)) for name in names[:5]) + (" and others" if len(names) > 5 else "")
     return f"{listed} {'is' if len(names) == 1 else 'are'}"
 
 
@@ -277,5 +312,8 @@ def _type_of(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
+    return _beginning(msgspec.json.encode(value).decode())
+
+
+def _beginning(text: str) -> str:
     return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"

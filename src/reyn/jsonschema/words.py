@@ -131,53 +131,63 @@ def _note(field: Any) -> str:
 
 
 _MAX_DEPTH = 12
+_MAX_PARTS = 200
+_MAX_EXAMPLE = 2_000
+"""The parts and the bytes of a value that is made up: a person reads it. Without them, a schema decides."""
 
 
 def example_of(schema: dict[str, Any], name: str = "") -> Any:
-    """Return a value that is valid, or `None` if none could be made up (a pattern, for instance).
+    """Return a value that is valid, or `None` if none could be made up: of a pattern, for instance, or a large size.
 
     Args:
         schema: The schema, with its own `$defs`.
         name: The name of the value; texts are called like it.
     """
-    value = _example(schema, name, schema.get("$defs", {}), 0)
-    return value if compile_schema(schema).first_error(value) is None else None
+    validator = compile_schema(schema)
+    value = _Examples(schema.get("$defs", {})).of(schema, name)
+    return value if len(json.dumps(value)) <= _MAX_EXAMPLE and validator.is_valid(value) else None
 
 
-def _example(schema: Any, name: str, definitions: dict[str, Any], depth: int) -> Any:
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-        return name or "text"
-    for key in ("examples", "enum"):
-        if schema.get(key):
-            return schema[key][0]
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    if "$ref" in schema:
-        return _example(definitions.get(schema["$ref"].rpartition("/")[2]), name, definitions, depth + 1)
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return _example(schema[key][0], name, definitions, depth + 1)
-    kind = schema.get("type")
-    match kind[0] if isinstance(kind, list) else kind:
-        case "object":
-            fields = schema.get("properties", {})
-            required = schema.get("required", ())
-            return {key: _example(fields.get(key, {}), key, definitions, depth + 1) for key in required}
-        case "array":
-            first = schema.get("prefixItems")
-            if first:
-                return [_example(item, name, definitions, depth + 1) for item in first]
-            count = max(1, schema.get("minItems", 0))
-            return [_example(schema.get("items", {}), name, definitions, depth + 1) for _ in range(count)]
-        case "integer" | "number":
-            return _number(schema)
-        case "boolean":
-            return True
-        case "null":
-            return None
-    text = name or "text"
-    return (text + "." * max(0, schema.get("minLength", 0) - len(text)))[: schema.get("maxLength")]
+class _Examples:
+    """Makes up values for schemas with the same definitions, of a bounded size."""
+
+    def __init__(self, definitions: dict[str, Any]) -> None:
+        self._definitions = definitions
+        self._left = _MAX_PARTS
+
+    def of(self, schema: Any, name: str, depth: int = 0) -> Any:
+        self._left -= 1
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH or self._left < 0:
+            return name or "text"
+        for key in ("examples", "enum"):
+            if schema.get(key):
+                return schema[key][0]
+        for key in ("const", "default"):
+            if key in schema:
+                return schema[key]
+        if "$ref" in schema:
+            return self.of(self._definitions.get(schema["$ref"].rpartition("/")[2]), name, depth + 1)
+        for key in ("anyOf", "oneOf", "allOf"):
+            if schema.get(key):
+                return self.of(schema[key][0], name, depth + 1)
+        kind = schema.get("type")
+        match kind[0] if isinstance(kind, list) else kind:
+            case "object":
+                fields, required = schema.get("properties", {}), schema.get("required", ())[:_MAX_PARTS]
+                return {key: self.of(fields.get(key, {}), key, depth + 1) for key in required}
+            case "array":
+                items = schema.get("items", {})
+                parts = schema.get("prefixItems") or [items] * int(min(max(1, schema.get("minItems", 0)), _MAX_PARTS))
+                return [self.of(item, name, depth + 1) for item in parts[:_MAX_PARTS]]
+            case "integer" | "number":
+                return _number(schema)
+            case "boolean":
+                return True
+            case "null":
+                return None
+        text = name or "text"
+        length = int(min(schema.get("minLength", 0), _MAX_EXAMPLE))
+        return text.ljust(length, ".")[: int(min(schema.get("maxLength", _MAX_EXAMPLE), _MAX_EXAMPLE))]
 
 
 def _number(schema: dict[str, Any]) -> Any:

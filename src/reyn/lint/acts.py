@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from reyn.contract import candidates_of
 from reyn.documents import Document, KeyPath, nearest
 from reyn.errors import Finding, codes
+from reyn.lint.nodes import phase_branches
 from reyn.skills.allowed_ops import OPS, FillSource, parse_source
+from reyn.skills.fan_out import branch_skill
 from reyn.skills.flow import schema_at
-from reyn.skills.values import Phase, is_skill_node
 
 if TYPE_CHECKING:
     from reyn.skills import LoadResult, Skill
+    from reyn.skills.values import Phase
     from reyn.vocabulary import Vocabulary
 
 _SENTENCE = re.compile(r"(?:[^.!?;\n]|[.](?=\w)|\n(?![\s*#>|-]|\d+[.)]))+")
@@ -26,22 +28,27 @@ _IS_OPEN = re.compile(
     re.IGNORECASE,
 )
 """A sentence with such a word leaves open whether to act."""
+_MAX_SENTENCE = 2_000
+"""No request for an op is longer."""
 _BEGINS = r"(?:^[\s*>#-]*(?:\d+[.)]\s*)?|\b(?:and|then|must|always|first|now)\s+|,\s*)"
 """What comes before an imperative."""
 
 
 def fills(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report fields that no op can fill."""
-    document = loaded.document(None)
+    document, branches = loaded.document(None), phase_branches(skill)
     for node, settings in skill.nodes.items():
-        if node not in skill.graph or is_skill_node(node):
-            message = f"no phase `{node}` in the graph"
-            if is_skill_node(node):
-                message = f"no op can fill a field of `{node}`, which is a skill"
-            yield document.finding(codes.BAD_FILL, message, "nodes", node, fix=nearest(node, skill.phases))
+        if node not in skill.graph and node not in branches:
+            if not settings.is_fan_out:  # else `nodes.fan_outs` reports it
+                message, fix = f"no phase `{node}` in the graph", nearest(node, skill.phases)
+                yield document.finding(codes.BAD_FILL, message, "nodes", node, fix=fix)
+        elif settings.fill and skill.node_kind(node) != "phase":
+            message = f"no op can fill a field of `{node}`, which calls no model"
+            yield document.finding(codes.BAD_FILL, message, "nodes", node)
         elif node in skill.phases:
+            owner = branch_skill(skill, branches[node]) if node in branches else skill
             for field, text in settings.fill.items():
-                yield from _check_field(skill, node, field, text, document, vocabulary)
+                yield from _check_field(owner, node, field, text, document, vocabulary)
 
 
 def _check_field(
@@ -103,9 +110,10 @@ def asked_ops(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Itera
         patterns = [one for kind in phase.allowed_ops for one in _patterns(kind, vocabulary)]
         document = loaded.document(name)
         for sentence in _SENTENCE.finditer(document.body) if patterns else ():
-            if _IS_OPEN.search(sentence[0]):
+            text = sentence[0][:_MAX_SENTENCE]
+            if _IS_OPEN.search(text):
                 continue
-            asked = next((op for op, pattern in patterns if pattern.search(sentence[0])), None)
+            asked = next((op for op, pattern in patterns if pattern.search(text)), None)
             if asked is not None:
                 before = document.body[: sentence.end() - len(sentence[0].lstrip())]
                 line, column = document.body_line + before.count("\n"), len(before) - before.rfind("\n")

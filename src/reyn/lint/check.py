@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from reyn.lint import acts, handoffs, instructions, requests, structure
+from reyn.lint import acts, decisions, handoffs, instructions, nodes, requests, structure
 from reyn.ops import standard_ops
 from reyn.skills import Library, LoadResult, read_shared, read_skill
 
@@ -36,7 +36,6 @@ LINT_RULES = (
 """Rules on the files of a skill, which may have errors."""
 SKILL_RULES = (
     structure.features_without_support,
-    structure.folder_name,
     structure.unreachable_phases,
     structure.ambiguous_unions,
     structure.edge_texts,
@@ -46,6 +45,9 @@ SKILL_RULES = (
     requests.python_steps,
     acts.fills,
     acts.asked_ops,
+    decisions.rules_of_nodes,
+    decisions.conditions_of_edges,
+    nodes.fan_outs,
 )
 """Rules on the parts of a skill that could be read."""
 

@@ -83,7 +83,7 @@ def _edge_texts(skill: Skill) -> EdgeTexts:
     """Return the artifact descriptions as edge texts, for phases whose successors they distinguish."""
     texts_of: EdgeTexts = {}
     for node, targets in skill.graph.items():
-        if node not in skill.phases or node in skill.edge_texts or len(targets) < 2:
+        if node not in skill.phases or node in skill.rules or node in skill.edge_texts or len(targets) < 2:
             continue
         candidates = [one for one in candidates_of(skill, node) if one.next_phase in targets]
         texts = {

@@ -10,7 +10,6 @@ from reyn.errors import Finding, codes
 from reyn.jsonschema import compile_schema
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.rules import OPEN
-from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.skills.front_matter import step_lists
 from reyn.skills.values import PythonCall, RunOp
 
@@ -128,6 +127,13 @@ def python_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Fi
             yield document.finding(codes.MISSING_REASON, message, *path, fix="add `reason:`", severity="warning")
 
 
+def _cpython_reason(source: str) -> str:
+    """Return why a module needs CPython; empty if not. Most skills have none, and need no sandbox to be checked."""
+    from reyn.sandbox.interpreter_choice import needs_cpython
+
+    return needs_cpython(source)
+
+
 def python_sandboxes(skill: Skill, loaded: LoadResult, sandbox: PythonSandbox) -> Iterator[Finding]:
     """Report for each safe python step which sandbox it runs in, and why; `sandbox` is the operator's choice."""
     document = loaded.document()
@@ -135,7 +141,7 @@ def python_sandboxes(skill: Skill, loaded: LoadResult, sandbox: PythonSandbox) -
         source = skill.modules.get(step.module)
         if step.mode != "safe" or source is None:
             continue
-        reason = needs_cpython(source)
+        reason = _cpython_reason(source)
         message = f"`{step.function}` of `{step.module}` in {location}"
         severity: Severity = "info"
         if reason and sandbox == "monty":

@@ -12,7 +12,6 @@ from reyn.errors import Finding, SkillInvalid, codes
 from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
 from reyn.skills.graph import is_known, predecessors
-from reyn.skills.names import nfc
 from reyn.skills.values import END, ArtifactType, RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ def sub_skill_errors(loaded: LoadResult, name: str, findings: list[Finding]) -> 
 
 def _existing_path(skill: Skill, loaded: LoadResult, feature: Feature) -> KeyPath:
     """Return the path of a feature; that of the list if steps with errors are missing from it."""
-    valid = sum(placed.phase == feature.phase for placed in skill.steps)
+    place = (feature.phase, feature.path[:-1])
+    valid = sum((placed.phase, placed.path[:-1]) == place for placed in skill.steps)
     written = loaded.document(feature.phase).part(*feature.path[:-1]).value
     return feature.path if valid == len(written) else feature.path[:-1]
 
@@ -73,15 +73,6 @@ def _reference_to(skill: Skill, name: str) -> tuple[str | None, KeyPath]:
     return None, ("entry",)
 
 
-def folder_name(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
-    """Report a skill whose name differs from its folder, by which it is found."""
-    folder = nfc(loaded.folder.path.resolve().name)
-    if skill.name != folder:
-        message = f"`name` is `{skill.name}`, but the folder is `{folder}`"
-        fix = "rename one of them; a skill is found by the name of its folder"
-        yield loaded.document().finding(codes.WRONG_NAME, message, "name", fix=fix, severity="warning")
-
-
 _GRAPH_ERRORS = {codes.WRONG_VALUE, codes.MISSING_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE}
 
 
@@ -95,7 +86,7 @@ def unreachable_phases(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Itera
     for file in loaded.folder.own_files("phases", ".md"):
         name = file.removeprefix("phases/").removesuffix(".md")
         document = loaded.folder.read(file)
-        if name not in skill.graph and document is not None:
+        if name not in skill.graph and name not in skill.phases and document is not None:
             message = f"phase `{name}` cannot be reached from `{skill.entry}`"
             fix = "add it to `graph`, or delete the file"
             yield document.finding(codes.UNREACHABLE, message, fix=fix, severity="warning")
@@ -117,7 +108,11 @@ def edge_texts(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Find
     """Report phases with several candidates whose graph does not say when to choose which."""
     document = loaded.document()
     for node in skill.graph:
-        if node not in skill.phases or not all(is_known(skill, name) for name in successors(skill, node)):
+        if (
+            node not in skill.phases
+            or node in skill.rules
+            or not all(is_known(skill, name) for name in successors(skill, node))
+        ):
             continue
         targets = [*successors(skill, node), *([END] if may_finish(skill, node) else [])]
         texts = skill.edge_texts.get(node, {})

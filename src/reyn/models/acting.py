@@ -1,10 +1,10 @@
 """Acts of local models: whether to act next, which act it is, and its arguments (`bench/acts`).
 
-A small model that is asked whether to act gives the same answer whatever the input is. So it is not asked: it begins to
-say what it has to do, for the input, for the text of each act, and for messages that need no act. What these messages
-have in common is subtracted, then the input is compared with each act. The choice does not depend on the order, the
-names or the form of the options. A larger model reads all options, the decision first with its condition, and gives its
-reason before it chooses.
+A small model that is asked whether to act gives the same answer whatever the input is. So it continues a conversation
+in which the text of each act was answered with its name, and messages that need no act with `answer`. What it answers
+to messages without content is its bias, and is subtracted. A text that the input hands over, such as one to translate,
+does not take part. A larger model reads all options, the decision first with its condition, and gives its reason before
+it chooses.
 """
 
 from __future__ import annotations
@@ -14,41 +14,43 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.jsonschema.words import describe_fields, one_line
 from reyn.models.protocol import Message, ModelRequest, PerformedOp, Turn
-from reyn.models.two_step import Topic, deviation, mean_topic, projection, similarity
+from reyn.models.two_step import WEIGHT, example_messages
 from reyn.ranking import best_matches
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
     from reyn.vocabulary import OpForm, OpSpec, OpTarget
 
-_TO_DO = "First say in one word what you have to do."
-WISHES = ('One word: "', "The user wants me to")
-"""The beginnings of answers whose next words are compared."""
-_THRESHOLD = 0.49
-"""How like the only act an input has to be, as the sum of its similarities after each beginning (`bench/acts`)."""
-_CHANCE = 0.12
-"""What is added for more acts, times the logarithm of their number: an input is like one of many by chance."""
-_STEEPNESS = 10.0
-"""How fast the probability to act rises around the threshold."""
 WITHOUT_ACTS = ("Hello.", "How are you?", "Thank you.", "A general question.", "I have some news for you.")
-"""Messages that need no act."""
+"""Messages that need no act: examples beside the text of each act."""
+CONTENT_FREE = ("What is the capital of Japan?", "I am happy today.", "Tell me a joke.")
+"""Messages that have nothing to do with any act. The model's answer to them is its bias."""
+_THRESHOLD = 5.0
+"""How much likelier than after messages without content an act has to be, as a logarithm (`bench/acts`)."""
+_LEAST = 1e-9
+"""The least probability that is told apart from none."""
 DECIDE = "answer"
 """The label of a decision among the acts."""
 MAX_OPTIONS = 8
 """The number of options above which the forms of an op are one option."""
 MAX_TARGETS = 12
-"""The number of targets of an op among which a model chooses."""
+"""The number of targets of an op among which a model chooses. A small one has examples of fewer acts only."""
 _ENOUGH = "the input is enough, nothing has to be looked up, changed or stored"
 _DONE = "\n\n# Done so far\n"
 _PARTS = re.compile(r"(?<=[.!?;])\s+|,?\s+(?:and|then|and then)\s+|\n+")
 _MIN_WORDS = 3
 """A part of a message with fewer words asks for nothing of its own."""
+_QUOTE = re.compile(r"""(?<!\w)(?:'[^'\n]{6,}'|"[^"\n]{6,}"|“[^”\n]{6,}”)(?!\w)""")
+_BEFORE_COLON = re.compile(r"\A([^\n:]+): +(?=\S)")
+_HANDED_OVER = "…"
+"""What stands for a text on which the model works."""
 _NAME = re.compile(r"\S*[\d/_.:]\S*")
 """A name rather than a text: a path, an address, a number."""
 
@@ -154,14 +156,27 @@ class ActPrompt(NamedTuple):
         return tuple(act.label for act in self.acts)
 
     @property
-    def topic(self) -> str:
-        """The system message of the prompts in which the model says what it has to do."""
-        return f"{self.task}\n\n{_TO_DO}"
+    def names(self) -> tuple[str, ...]:
+        """What the model calls each option: a decision, if it may decide, then the acts."""
+        names = [_name(act) for act in self.acts]
+        unique = {name for name, count in Counter([DECIDE, *names]).items() if count == 1}
+        shown = (name if name in unique else f"use {act.label}" for name, act in zip(names, self.acts, strict=True))
+        return (*([DECIDE] if self.may_decide else []), *shown)
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The text of each act, as an input whose topic can be compared."""
-        return tuple(f"{_name(act)}: {act.text}" for act in self.acts)
+    def examples(self) -> tuple[Message, ...]:
+        """The messages before the input: for each option, messages that it fits, in turn, each with its name."""
+        acts = [(name, act.text) for name, act in zip(self.names[self.may_decide :], self.acts, strict=True)]
+        replies = [(DECIDE, text) for text in WITHOUT_ACTS] if self.may_decide else []
+        pairs = [one for pair in zip_longest(replies, acts) for one in pair if one is not None]
+        return example_messages(self.task, pairs)
+
+    @property
+    def wish(self) -> str:
+        """The input without a text that it hands over: a quote, and what follows a colon. It is about another topic."""
+        text = _QUOTE.sub(f"'{_HANDED_OVER}'", self.text)
+        found = _BEFORE_COLON.match(text)
+        return f"{found[1]}: {_HANDED_OVER}" if found and len(found[1].split()) >= _MIN_WORDS else text
 
     def within(self, group: Act) -> ActPrompt:
         """Return the prompts that choose among the forms of an op."""
@@ -255,45 +270,33 @@ class ActChoice(NamedTuple):
     reason: str = ""
 
 
-Wish = Sequence[Topic]
-"""What a text asks for: the words that follow each of `WISHES`."""
+def gains(own: Sequence[float], biases: Sequence[Sequence[float]]) -> list[float]:
+    """Return how much likelier each option is after the input than after messages without content, as a logarithm.
 
-
-class Likeness(NamedTuple):
-    """How an input compares with an act, beside messages that need none.
-
-    Attributes:
-        similarity: How like the act the input is, however strongly; it decides whether to act.
-        share: How much of what distinguishes the act the input has; it decides which act.
+    Args:
+        own: The probability of each option after the input.
+        biases: The same after each message of `CONTENT_FREE`.
     """
-
-    similarity: float
-    share: float
-
-
-def likenesses(own: Wish, replies: Sequence[Wish], acts: Sequence[Wish]) -> list[Likeness]:
-    """Compare an input with each act, relative to the mean of messages that need none."""
-    centres = [mean_topic(topics) for topics in zip(*replies, strict=True)]
-    wish = _deviations(own, centres)
-    found = []
-    for act in acts:
-        pairs = list(zip(wish, _deviations(act, centres), strict=True))
-        found.append(Likeness(sum(similarity(*pair) for pair in pairs), sum(projection(*pair) for pair in pairs)))
-    return found
+    means = (sum(map(_log, column)) / len(column) for column in zip(*biases, strict=True))
+    return [_log(one) - mean for one, mean in zip(own, means, strict=True)]
 
 
-def _deviations(wish: Wish, centres: Sequence[Topic]) -> list[Topic]:
-    return [deviation(one, centre) for one, centre in zip(wish, centres, strict=True)]
+def _log(probability: float) -> float:
+    return math.log(max(probability, _LEAST))
 
 
-def choose_among(prompt: ActPrompt, found: Sequence[Likeness]) -> tuple[Act | None, float]:
-    """Return the act, `None` for a decision, and its probability, given how like each act the input is."""
-    best = max(range(len(found)), key=lambda number: found[number].share)
+def act_probability(prompt: ActPrompt, found: Sequence[float]) -> float:
+    """Return the probability that an act is next, given the gain of each name of the options."""
     if not prompt.may_decide:
-        return prompt.acts[best], 1.0
-    distance = max(one.similarity for one in found) - _THRESHOLD - _CHANCE * math.log(len(found))
-    probability = 1 / (1 + math.exp(-_STEEPNESS * distance))
-    return (prompt.acts[best], probability) if distance > 0 else (None, 1 - probability)
+        return 1.0
+    decision, *acts = found
+    return 1 / (1 + math.exp(decision + _THRESHOLD - max(acts)))
+
+
+def best_act(prompt: ActPrompt, found: Sequence[float], similarities: Sequence[float]) -> Act:
+    """Return the act whose gain and whose similarity with the input are highest, weighted as for a choice."""
+    scores = [gain + WEIGHT * one for gain, one in zip(found[prompt.may_decide :], similarities, strict=True)]
+    return prompt.acts[max(range(len(scores)), key=scores.__getitem__)]
 
 
 # -- arguments ----------------------------------------------------------------------------------------

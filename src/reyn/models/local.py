@@ -27,9 +27,9 @@ from reyn.config.models import LOCAL_WINDOW
 from reyn.errors import ModelNotInstalled, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.acting import (
+    CONTENT_FREE,
     DECIDE,
-    WISHES,
-    WITHOUT_ACTS,
+    MAX_TARGETS,
     Act,
     ActChoice,
     ActPrompt,
@@ -158,20 +158,22 @@ class LocalModel:
         decision = without_acts(request)
         prompts: list[Sequence[Message]] = [max(request.messages, decision.messages, key=_bound)]
         prompt = choice_prompt(decision) if self._settings.two_step != "never" else None
-        topics: list[tuple[str, str]] = []
+        static: list[tuple[Sequence[Message], str]] = []
         if prompt is not None:
-            topics += [(prompt.topic, text) for text in (prompt.text, *prompt.topic_texts)]
+            system = (Message("system", prompt.topic),)
+            static += [(system, text) for text in (prompt.text, *prompt.topic_texts)]
             prompts.append(prompt.messages)
         if (acts := act_prompt(request)) is not None:
             steps = [acts, *(acts.within(act) for act in acts.acts if act.label in acts.groups)]
             for step in steps:
-                texts = (step.text, *step.texts, *WITHOUT_ACTS)
-                topics += [(step.topic, text + begins) for text in texts for begins in WISHES]
+                texts = (step.wish, *CONTENT_FREE, step.wish, *(act.text for act in step.acts))
+                static += [(step.examples, text) for text in texts]
+                static += [((Message("system", step.task),), text) for text in texts if len(step.acts) >= MAX_TARGETS]
                 prompts.append(step.options())
             prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
             most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REPLY
-        prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
-        most += MAX_LABEL_TOKENS + len(topics)
+        prompts += [(*before, Message("user", text)) for before, text in static]
+        most += MAX_LABEL_TOKENS * (1 + len(static))
         return Usage(sum(min(_bound(one), window) for one in prompts), most)
 
     def _generate(self, request: ModelRequest, cancelled: threading.Event, on_delta: _OnText) -> ModelAnswer:

@@ -18,7 +18,7 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete
 from reyn.journal.kinds import Usage
-from reyn.models.acting import WISHES, WITHOUT_ACTS, ActChoice, ActPrompt, choose_among, likenesses
+from reyn.models.acting import CONTENT_FREE, MAX_TARGETS, ActChoice, ActPrompt, act_probability, best_act, gains
 from reyn.models.decoding import BegunAnswer, engine_error
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer, OutputMode
@@ -88,7 +88,7 @@ class Engine:
             raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
         self._static_text = ""
         self.can_begin_answers = True
-        self._topics: dict[str, Topic] = {}
+        self._answers: dict[str, dict[str, float]] = {}
         self.parameters = self._count_parameters()
 
     def choose(self, prompt: ChoicePrompt, labels: tuple[str, ...], cancelled: threading.Event) -> Choice:
@@ -102,49 +102,94 @@ class Engine:
         similarities: list[float] = []
         shared = Usage()
         if self.can_begin_answers:
-            begins, system = REASON_BEGINS, prompt.topic
-            known = [self._known_topic(system, text, begins, cancelled) for text in prompt.topic_texts]
-            own, shared = self._topic(system, prompt.text, begins, cancelled)
-            similarities = [similarity(own, vector) for vector, _ in known]
-            usage = sum((spent for _, spent in known), usage + shared)
+            static = to_chat_messages([("system", prompt.topic)])
+            similarities, used, shared = self._similarities(static, prompt.text, prompt.topic_texts, cancelled)
+            usage += used
         return Choice(labels, label_probabilities(asked, labels), similarities, usage, shared)
 
     def choose_act(self, prompt: ActPrompt, cancelled: threading.Event) -> ActChoice:
-        """Compare what the model says that it has to do with the input, with each act, and with other messages."""
+        """Compare what the model answers to the input with what it answers to messages without content."""
         if not prompt.may_decide and len(prompt.acts) == 1:
             return ActChoice(prompt.acts[0], 1.0, Usage())
-        asked = [self._topic(prompt.topic, prompt.text, begins, cancelled) for begins in WISHES]
-        texts = (*WITHOUT_ACTS, *prompt.texts)
-        known = [[self._known_topic(prompt.topic, text, begins, cancelled) for begins in WISHES] for text in texts]
-        usage = sum((spent for answers in (asked, *known) for _, spent in answers), Usage())
-        own, *others = ([one for one, _ in answers] for answers in (asked, *known))
-        count = len(WITHOUT_ACTS)
-        act, probability = choose_among(prompt, likenesses(own, others[:count], others[count:]))
-        if act is None or act.label not in prompt.groups:
+        if len(prompt.acts) >= MAX_TARGETS:
+            likeliest, usage = self._likeliest(prompt, cancelled)
+            choice = self.choose_act(likeliest, cancelled)
+            return choice._replace(usage=choice.usage + usage)
+        examples = to_chat_messages((message.role, message.text) for message in prompt.examples)
+        biases = [self._known_bias(examples, text, prompt.names, cancelled) for text in CONTENT_FREE]
+        own, used = self._weigh(examples, prompt.wish, prompt.names, cancelled)
+        usage = sum((spent for _, spent in biases), used)
+        found = gains(list(own.values()), [[bias[name] for name in prompt.names] for bias, _ in biases])
+        probability = act_probability(prompt, found)
+        if probability <= 0.5:
+            return ActChoice(None, 1 - probability, usage)
+        similarities = [0.0] * len(prompt.acts)
+        if len(prompt.acts) > 1:
+            texts = [act.text for act in prompt.acts]
+            similarities, used, own_topic = self._similarities(examples, prompt.wish, texts, cancelled)
+            # The prompt is that of the label and counts once.
+            usage += used - Usage(own_topic.input_tokens, 0, own_topic.cached_tokens)
+        act = best_act(prompt, found, similarities)
+        if act.label not in prompt.groups:
             return ActChoice(act, probability, usage)
         form = self.choose_act(prompt.within(act), cancelled)
         return ActChoice(form.act, probability, usage + form.usage)
 
-    def _known_topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
-        """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""
-        key = f"topic\0{begins}\0{system}\0{text}"
-        if key in self._topics:
-            return self._topics[key], Usage()
+    def _likeliest(self, prompt: ActPrompt, cancelled: threading.Event) -> tuple[ActPrompt, Usage]:
+        """Reduce many acts, which may differ from input to input, to the one with the topic of the input."""
+        system, texts = to_chat_messages([("system", prompt.task)]), [act.text for act in prompt.acts]
+        similarities, usage, _ = self._similarities(system, prompt.wish, texts, cancelled)
+        best = prompt.acts[max(range(len(texts)), key=similarities.__getitem__)]
+        return prompt._replace(acts=(best,)), usage
+
+    def _similarities(
+        self, static: list[dict[str, str]], text: str, others: Sequence[str], cancelled: threading.Event
+    ) -> tuple[list[float], Usage, Usage]:
+        """Compare the topic of a text with those of others, which are static.
+
+        Returns:
+            The similarities, the usage, and the part of it for the text.
+        """
+        known = [self._known_topic(static, one, cancelled) for one in others]
+        own, used = self._topic(static, text, cancelled)
+        return [similarity(own, topic) for topic, _ in known], sum((spent for _, spent in known), used), used
+
+    def _known_bias(
+        self, examples: list[dict[str, str]], text: str, labels: tuple[str, ...], cancelled: threading.Event
+    ) -> tuple[dict[str, float], Usage]:
+        return self._known(
+            f"label\0{json.dumps(examples)}\0{text}", lambda: self._weigh(examples, text, labels, cancelled)
+        )
+
+    def _known_topic(self, static: list[dict[str, str]], text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        return self._known(f"topic\0{json.dumps(static)}\0{text}", lambda: self._topic(static, text, cancelled))
+
+    def _known(self, key: str, read: Callable[[], tuple[dict[str, float], Usage]]) -> tuple[dict[str, float], Usage]:
+        """Return what the model says about a static text, which is asked once and cached like a static prompt."""
+        if key in self._answers:
+            return self._answers[key], Usage()
         if (file := self._cache.find(key)) is not None:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
-                self._topics[key] = msgspec.json.decode(self._cache.read(file), type=Topic)
-                return self._topics[key], Usage()
-        self._topics[key], usage = self._topic(system, text, begins, cancelled)
-        content = msgspec.json.encode(self._topics[key])
+                self._answers[key] = msgspec.json.decode(self._cache.read(file), type=dict[str, float])
+                return self._answers[key], Usage()
+        self._answers[key], usage = read()
+        content = msgspec.json.encode(self._answers[key])
         self._cache.store(key, lambda name: self._cache.write(name, content))
-        return self._topics[key], usage
+        return self._answers[key], usage
 
-    def _topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
-        """Return the words with which the model names the topic of a text after `begins`, and what the call used."""
-        messages = to_chat_messages([("system", system), ("user", text)])
+    def _weigh(
+        self, examples: list[dict[str, str]], text: str, labels: tuple[str, ...], cancelled: threading.Event
+    ) -> tuple[dict[str, float], Usage]:
+        """Return the probability of each label as the answer to a text, and what the call used."""
+        tokens, usage = self._ask_label([*examples, *to_chat_messages([("user", text)])], labels, cancelled)
+        return dict(zip(labels, label_probabilities(tokens, labels), strict=True)), usage
+
+    def _topic(self, static: list[dict[str, str]], text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the words with which the model names the topic of a text, and what the call used."""
+        messages = [*static, *to_chat_messages([("user", text)])]
         body: dict[str, Any] = {"messages": messages, "max_tokens": 1, "temperature": 0} | STREAM
-        tokens_read = self._prepare(body, messages[:1], cancelled)
-        body["messages"] = [*messages, {"role": "assistant", "content": begins}]
+        tokens_read = self._prepare(body, static, cancelled)
+        body["messages"] = [*messages, {"role": "assistant", "content": REASON_BEGINS}]
         answer = self._complete(body | {"logprobs": True, "top_logprobs": _TOPIC_TOKENS}, cancelled)
         reply = answer.reply("free", tokens_read, ())
         return topic(answer.tokens[0].alternatives if answer.tokens else {}), reply.usage or Usage()

@@ -91,8 +91,17 @@ def _answers(
                 yield requests[reply.call], reply
             case (
                 kinds.ChildStarted(type="skill" | "background", run=run) | kinds.ChildEnded(type="function", run=run)
-            ) if journal.find(run) is not None:
+            ) if run not in seen and _is_child(journal, event.run_id, run):
+                seen[run] = 0
                 yield from _answers(journal, run)
-            case kinds.ChildEnded(type="agent", run=run, seq=seq) if journal.find(run) is not None:
+            case kinds.ChildEnded(type="agent", run=run, seq=seq) if _is_child(journal, event.run_id, run):
                 yield from _answers(journal, run, seen.get(run, 0), seq)
-                seen[run] = seq
+                seen[run] = max(seq, seen.get(run, 0))
+
+
+def _is_child(journal: Journal, run_id: str, child: str) -> bool:
+    """Return whether a run started another one: an archive can name any run."""
+    if journal.find(child) is None or not child.startswith(f"{run_id}."):
+        return False
+    started = decode(next(iter(journal.read(child))))
+    return isinstance(started, kinds.RunStarted) and started.parent is not None and started.parent.run == run_id

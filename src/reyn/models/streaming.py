@@ -9,7 +9,6 @@ adapters interpret chunks and events, and add what they contain to a `StreamedRe
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import json
 import zlib
@@ -304,6 +303,8 @@ async def _decoded(stream: AsyncIterator[bytes], decoder: BodyDecoder) -> AsyncI
 
 async def drain(contents: AsyncIterator[bytes]) -> None:
     """Read the rest briefly: only a connection without unread data can be reused."""
+    import asyncio
+
     with suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_SECONDS):
             async for _ in contents:

@@ -58,7 +58,7 @@ def choice_prompt(request: ModelRequest) -> ChoicePrompt | None:
     if len(choices) < 2 or len(texts) < len(choices) or not branches or any("ops" in b["properties"] for b in branches):
         return None
     text = request.turn.text if request.turn is not None else without_closing(request.messages[1].text)
-    return ChoicePrompt(_examples(request.task, choices), request.messages[0].text, _named(choices), text)
+    return ChoicePrompt(example_messages(request.task, choices), request.messages[0].text, _named(choices), text)
 
 
 def without_closing(text: str) -> str:
@@ -67,8 +67,8 @@ def without_closing(text: str) -> str:
     return before if heading else text
 
 
-def _examples(task: str, choices: Sequence[tuple[str, str]]) -> tuple[Message, ...]:
-    """Return an example for each choice: the text that says when to choose it, and its label."""
+def example_messages(task: str, choices: Sequence[tuple[str, str]]) -> tuple[Message, ...]:
+    """Return examples of choices: for each label, a text for which it is right."""
     examples = [Message("system", task)]
     for label, text in choices:
         answer = json.dumps({"choice": label}, ensure_ascii=False)
@@ -174,24 +174,6 @@ def similarity(first: Topic, second: Topic) -> float:
     product = sum(value * second[word] for word, value in first.items() if word in second)
     length = math.sqrt(sum(value * value for value in first.values()) * sum(value * value for value in second.values()))
     return product / length if length else 0.0
-
-
-def mean_topic(topics: Sequence[Topic]) -> Topic:
-    """Return the mean of some vectors."""
-    words = {word for one in topics for word in one}
-    return {word: sum(one.get(word, 0.0) for one in topics) / len(topics) for word in words}
-
-
-def deviation(one: Topic, centre: Topic) -> Topic:
-    """Return how a vector differs from another."""
-    return {word: one.get(word, 0.0) - centre.get(word, 0.0) for word in one.keys() | centre.keys()}
-
-
-def projection(first: Topic, second: Topic) -> float:
-    """Return the multiple of the second vector that comes closest to the first."""
-    product = sum(value * second[word] for word, value in first.items() if word in second)
-    square = sum(value * value for value in second.values())
-    return product / square if square else 0.0
 
 
 def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> list[float]:

@@ -30,6 +30,10 @@ class OpFailed(Exception):
         self.fields = fields
 
 
+class EffectUnknown(OpFailed):
+    """The op may have taken effect, but it has no result that can be used."""
+
+
 class OpRefused(OpFailed):
     """A permission rule forbids something that an op found out while it was performed."""
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reyn.journal import APPROVAL_DIGITS, Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.budget import OpRefused
+from reyn.ops.budget import EffectUnknown, OpRefused
 from reyn.ops.op import (
     Call,
     Env,
@@ -132,9 +132,21 @@ async def prepare_op(op: Preparable, call: Call, env: Env) -> None:
             await in_thread(work)
 
 
+class Performed(NamedTuple):
+    """The result of an op.
+
+    Attributes:
+        result: The result.
+        may_have_effect: Whether it is an error of an unsafe op that may have taken effect.
+    """
+
+    result: Result
+    may_have_effect: bool = False
+
+
 async def perform_op(
     op: Op, call: Call, plan: Plan, env: Env, *, permissions: Collection[str] = (), is_foreign: bool = True
-) -> Result:
+) -> Performed:
     """Perform an op whose plan neither changes files nor is complete.
 
     The gate decides once more: the rules may have changed since the op was planned, before a crash.
@@ -143,29 +155,37 @@ async def perform_op(
         if permissions or op.spec.permission is not None:
             refused = refusal(_decide(op, call, env, permissions), approved=plan.approved)
             if refused is not None:
-                return call.denied(refused)
+                return Performed(call.denied(refused))
         if not is_foreign:
-            result = check_result(call, await op.perform(call, plan, env))
-            return _unfinished(op, call, result) if result["status"] == "timeout" else result
+            returned: Any = await op.perform(call, plan, env)
+            result = check_result(call, returned)
+            is_settled = result is returned and result["status"] != "timeout"
+            return Performed(result) if is_settled else _unsettled(op, call, result)
         # In a task of its own, an op that cancels its task does not cancel the run.
-        result, error = await asyncio.create_task(_contained(op, copied(call), plan, env))
+        returned, error = await asyncio.create_task(_contained(op, copied(call), plan, env))
         _raise_if_interrupted()
         if error is not None:
             raise error
-        result = check_result(call, result, op)
-        return _unfinished(op, call, result) if result["status"] == "timeout" else result
+        result = check_result(call, returned, op)
+        is_settled = result is returned and result["status"] != "timeout"
+        return Performed(result) if is_settled else _unsettled(op, call, result)
     except BaseException as error:  # becomes the result
         if is_interrupt(error):
             raise
         _raise_if_interrupted()
-        return failed(call, error)
+        result = failed(call, error)
+        return _unsettled(op, call, result) if isinstance(error, EffectUnknown) else Performed(result)
 
 
-def _unfinished(op: Op, call: Call, result: Result) -> Result:
-    """Return the result of an op that took too long. That of an unsafe one says that it may have taken effect."""
+def _unsettled(op: Op, call: Call, result: Result) -> Performed:
+    """Return the error of an op that took too long, or whose result cannot be used: it may have taken effect."""
     form = op.spec.form(call.op)
-    is_unsafe = form is not None and form.effect_of(call.args) == "unsafe"
-    return result | {"error": f"{result['error']}; {MAY_HAVE_EFFECT}"} if is_unsafe else result
+    return doubtful(result) if form is not None and form.effect_of(call.args) == "unsafe" else Performed(result)
+
+
+def doubtful(result: Result) -> Performed:
+    """Return the error of an unsafe op that may have taken effect, and that says so."""
+    return Performed(result | {"error": f"{result['error']}; {MAY_HAVE_EFFECT}"}, may_have_effect=True)
 
 
 MAY_HAVE_EFFECT = "it may have taken effect: check before you repeat it"

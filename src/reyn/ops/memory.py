@@ -6,7 +6,6 @@ agent remembers beyond a conversation is a file: the op plans its change, as any
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -234,6 +233,8 @@ class RecallOp:
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Search files, and what is remembered, in a thread: other runs go on meanwhile."""
+        import asyncio
+
         args = self.spec.complete(call.args)
         bases = {base.display_path: base for base in (locate(folder, env.roots) for folder in args["folders"])}
         for base in bases.values():

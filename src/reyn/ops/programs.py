@@ -7,7 +7,6 @@ In `sandboxed_exec`, the model requests paths, network and time; the gate and th
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Iterator
@@ -142,6 +141,8 @@ class SandboxedExecOp:
         return Plan(approval=" and ".join(approvals) or None)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        import asyncio
+
         from reyn.sandbox import choose_backend, in_thread, run_program
 
         for verdict in self._verdicts(call, env):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,12 @@ class OpTable:
     def get(self, kind: str) -> Op | None:
         """Return the op of a kind, or `None` if it is not installed."""
         return self._ops.get(kind)
+
+    @cached_property
+    def listing(self) -> dict[str, HasOverview]:
+        """The ops that list what they can act on, by kind."""
+        named = {kind: op for kind, op in self._ops.items() if op.spec.has_overview}
+        return {kind: op for kind, op in named.items() if isinstance(op, HasOverview)}
 
     def is_foreign(self, kind: str) -> bool:
         """Return whether a kind comes from outside the package."""

@@ -341,7 +341,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         owner = _owner(location, access)
         if owner is None or not all(requests.covers(*owner) for requests in self.requests):
             return None
-        verdict = self._remembered(*owner, Gate._capability, is_noted=False)  # it becomes part of another one
+        verdict = self._remembered(*owner, Gate._capability, is_noted=False)  # it becomes part of the file's verdict
         if access == "read":
             return verdict if isinstance(verdict, Allowed) else None
         if (

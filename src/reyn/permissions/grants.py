@@ -16,10 +16,12 @@ import msgspec
 
 from reyn.config import Config, ModelSettings
 from reyn.config.load import CONFIG_FILES, ConfigSources, merge_rules
-from reyn.config.models import ADAPTERS
-from reyn.config.values import SEARCH_URLS, FileZones, McpServer, SearchSettings
+from reyn.config.models import ADAPTERS, without_credentials
+from reyn.config.servers import SEARCH_URLS, McpServer, SearchSettings
+from reyn.config.values import FileZones
 from reyn.documents import Document, TrustClass, classes_of, fields_of, struct_in
 from reyn.errors import OriginInvalid, ReynError
+from reyn.journal import digest
 from reyn.models.catalog import needs_trust
 from reyn.permissions.paths import AccessMode, PathPattern, must_spell
 from reyn.secrets.handles import origin_of
@@ -177,6 +179,9 @@ class _ConfiguredGrants:
                 return (self._grant("zone", path, shown(text), text, index) for index, text in zones)
             case "rules":
                 return self._rules(path)
+            case "server":  # of the journal; its address may contain a password
+                text = f"connect to {shown(without_credentials(value))}"
+                return [self._grant("server", path, text, digest(value.encode()))] if value else ()
             case _:
                 raise TypeError(f"`{'.'.join(path)}` is not part of an entry, so it cannot have the class `{kind}`")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.config.load import CONFIG_FILES
 from reyn.documents import Document, DocumentError, key_path, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 from reyn.errors.codes import CONFIG_INVALID
+from reyn.folders import DEFINITIONS
 from reyn.permissions.paths import PathPattern
 from reyn.permissions.rules import Policy, Rule, RuleError, parse_rules, read_rules
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.config import Config
-    from reyn.permissions.trust import ProjectTrust
+    from reyn.permissions.trust import LoadedProject, OpenProject, ProjectTrust
 
 
 def policy_of(
@@ -65,6 +67,51 @@ def policy_of(
     )
 
 
+def written_places(config: Config) -> tuple[str, ...]:
+    """Return the path patterns that runs may write: the zones, and what rules allow."""
+    rules = (rule for rule, _ in read_rules(config.permissions, ("file.write",))[0] if rule.effect == "allow")
+    return (*config.files.write, *(pattern for rule in rules for pattern in rule.patterns or ("",)))
+
+
+class LivePolicy:
+    """The policy of an open project, which follows the project's files."""
+
+    def __init__(
+        self,
+        project: OpenProject,
+        overlay: Callable[[Config], Config],
+        known: Iterable[str],
+        root: Path,
+        *,
+        allow_shell: bool,
+        allow_unsafe_python: bool,
+    ) -> None:
+        """Follow a project; `overlay` returns its configuration with the caller's settings, see also `policy_of`."""
+        self._project = project
+        self._overlay = overlay
+        self._policy_of = partial(
+            policy_of,
+            known=tuple(known),
+            root=root,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
+        )
+        self._loaded: LoadedProject | None = None
+        self._policy = Policy()
+
+    def read(self) -> Policy:
+        """Return the policy of the files as they are now.
+
+        Raises:
+            ConfigInvalid: Lists every error with its position.
+        """
+        loaded = self._project.current()
+        if loaded is not self._loaded:
+            self._policy = self._policy_of(self._overlay(loaded.config), trust=loaded.trust)
+            self._loaded = loaded
+        return self._policy
+
+
 def _zone(text: str, key: str) -> PathPattern:
     try:
         return PathPattern.parse(text)
@@ -103,7 +150,7 @@ def _documents(root: Path) -> Iterator[Document]:
     for name in CONFIG_FILES:
         with suppress(DocumentError):
             if (root / name).is_file():
-                document = parse_yaml(read_text(root / name, name, inside=root), name)
+                document = parse_yaml(read_text(root / name, name, inside=root, below=DEFINITIONS), name)
                 if isinstance(document.value, dict):
                     yield document
 

@@ -7,14 +7,16 @@ stored outside the project and covers exactly what the project wanted then.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from reyn.config import Config
-from reyn.config.load import ConfigSources, Setting, explain_config, load_sources
+from reyn.config.load import CONFIG_FILES, ConfigSources, Setting, explain_config, load_sources
 from reyn.config.user import TrustEntry, user_config
 from reyn.journal import canonical, digest
 from reyn.permissions.grants import AccessGrant, path_text, project_grants, project_pairs, without_trust
@@ -123,6 +125,37 @@ def load_project(
     else:
         merged, found = sources.merged, ProjectTrust(str(root), state, grants, is_vouched=trust is True)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
+
+
+class OpenProject:
+    """The configuration of an open project: as it was when the project was opened, and as it is now."""
+
+    def __init__(self, root: Path, flags: Mapping[str, Any] | None = None, *, trust: bool | None = None) -> None:
+        """Load the configuration; see `load_project`."""
+        self._load = partial(load_project, root, flags, trust=trust)
+        paths = (*(root / name for name in CONFIG_FILES), user_config().path)
+        self._files = tuple(os.fspath(path) for path in paths if path is not None)
+        self._identities: list[tuple[int, ...] | None] = []
+        self.opened = self.current()
+
+    def current(self) -> LoadedProject:
+        """Return the configuration of the files as they are now. Files that did not change are not read again.
+
+        Raises:
+            ConfigInvalid: Lists every error with its position.
+        """
+        found: list[tuple[int, ...] | None] = []
+        for path in self._files:
+            try:
+                file = os.stat(path)  # noqa: PTH116 - a third of the time
+            except OSError:
+                found.append(None)
+            else:
+                found.append((file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns))
+        if found != self._identities:
+            self._current = self._load()
+            self._identities = found
+        return self._current
 
 
 def store_decision(loaded: LoadedProject, *, is_trusted: bool = True) -> list[tuple[str, str]]:

@@ -15,7 +15,9 @@ from reyn.runs.reader import ReadEvent, read_run
 if TYPE_CHECKING:
     from reyn.journal.kinds import FrameMessage
 
-Cause = Literal["input", "skill", "settings", "rules", "model", "message", "frame", "answer", "end", "outside"]
+Cause = Literal[
+    "input", "skill", "settings", "rules", "model", "message", "condition", "frame", "answer", "end", "outside"
+]
 
 
 _MAX_INPUT = 80
@@ -36,6 +38,8 @@ class Decision(msgspec.Struct, frozen=True):
     messages: tuple[Any, ...] = ()
     message: str = ""
     """The message that the decision answers, in a conversation after its first message. A long one ends in its hash."""
+    read: dict[str, kinds.Scalar] = {}
+    """The values that the expressions of the node have read."""
     is_end: bool = False
     """Whether this is the end of the run, which is no decision of a model."""
 
@@ -90,6 +94,8 @@ def _explain(
     a: Side, b: Side, one: Decision | None, other: Decision | None, content: Callable[[str], bytes]
 ) -> tuple[Cause, str, str]:
     """Return why two decisions differ, with both values, and the frame part that differs."""
+    if one is not None and other is not None and one.phase == other.phase and one.read != other.read:
+        return "condition", _read_difference(one, other), ""
     is_same_request = one is not None and other is not None and one.request == other.request
     difference = None if is_same_request else _start_difference(a, b, content)
     if difference is not None:
@@ -130,6 +136,7 @@ def side_of(run_id: str, events: Iterable[Event], content: Callable[[str], bytes
     """
     found, ops, message = list[Decision](), list[str](), ""
     end: Decision | None = None
+    values: dict[str, kinds.Scalar] = {}
     artifact: kinds.ArtifactRef | None = None
     last: ReadEvent | None = None
     for read in read_run(events):
@@ -140,21 +147,25 @@ def side_of(run_id: str, events: Iterable[Event], content: Callable[[str], bytes
                 end, artifact = None, replaced or artifact
             case kinds.MessageTaken(text=text):
                 message = _comparable(content(text).decode(errors="replace"))
+            case kinds.PhaseStarted():
+                values = {}
+            case kinds.RuleMatched(read=values) | kinds.ConditionsChecked(read=values):
+                pass
             case kinds.FrameBuilt():
                 if ops and last is not None:
-                    found.append(_decision(last, f"ops {' '.join(ops)}", message))
+                    found.append(replace(_decision(last, f"ops {' '.join(ops)}", message), read=values))
                 ops = []
             case kinds.ValidationError(class_=rule, result=str()):
                 ops.append(f"(rejected: {rule})")
             case kinds.ValidationError(class_=rule):
-                found.append(_decision(read, f"rejected: {rule}", message))
+                found.append(replace(_decision(read, f"rejected: {rule}", message), read=values))
             case kinds.OpStarted(args=args) if read.follows_turn:
                 ops.append(args)
             case kinds.PhaseCompleted(type=kind, next_phase=target):
                 stored = read.after.output.artifact if kind != "abort" else None
                 after = f" after {' '.join(ops)}" if ops else ""
                 what = f"{kind} → {target or 'end'}{after} with {stored.hash if stored else ''}"
-                found.append(_decision(read, what, message))
+                found.append(replace(_decision(read, what, message), read=values))
                 ops = []
             case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled() as body:
                 end = replace(_decision(read, str(body.enters), message), seq=read.event.seq, is_end=True)
@@ -182,6 +193,18 @@ def _decision(read: ReadEvent, what: str, message: str) -> Decision:
         (*turn.frame.messages, *_transcript(turn.frame.transcript)),
         message,
     )
+
+
+def _read_difference(one: Decision, other: Decision) -> str:
+    """Return the values that differ: `data.score` is 0.9 and 0.4."""
+    both = one.read.keys() & other.read.keys()  # a rule that was not tried has read nothing
+    names = [name for name in one.read if name in both and one.read[name] != other.read[name]]
+    names = names or [name for name in {**one.read, **other.read} if name not in both]
+    return "; ".join(f"`{name}` is {_shown(one, name)} and {_shown(other, name)}" for name in names)
+
+
+def _shown(decision: Decision, name: str) -> str:
+    return msgspec.json.encode(decision.read[name]).decode() if name in decision.read else "missing"
 
 
 def _comparable(message: str) -> str:

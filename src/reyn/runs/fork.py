@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, Event, Journal, canonical, kinds
+from reyn.journal import Blob, Event, Journal, canonical, decode, kinds
 from reyn.journal.registry import Body, chain_events
 from reyn.kernel import versions
 from reyn.runs.reader import ReadEvent, read_run
@@ -70,27 +70,38 @@ def find_fork_point(
 
 class OpenVisit:
     """Accepts the events of a visit from which a fork can continue as the run itself would: the visit is executed again
-    with its recorded outcomes, and an unsafe op without one asks a person.
+    with its recorded outcomes. A person decides about an unsafe op without one, and about a child that has acted.
 
-    Such an event comes before an effect: it is the last one of the run, the intent of an op, or came from outside. A
-    fork cannot continue a sub-run, or wait for the reply to a question of its origin.
+    Such an event comes before an effect: the next event is the outcome of one, or came from outside as itself may. The
+    result of a child is used where the child ended, and a step that failed would fail again. A fork cannot wait for
+    the reply to a question of its origin.
     """
 
-    def __init__(self, last: int) -> None:
-        self._last = last
-        self._sub_runs: set[str] = set()
+    def __init__(self, events: Iterable[Event]) -> None:
+        """Find the places before effects in a run."""
+        self._places: set[int] = set()
+        seq, requests, has_failed = 0, set[str](), False
+        for event in events:
+            body = decode(event)
+            if isinstance(body, kinds.OpStarted) and body.request is not None:
+                requests.add(body.call)
+            uses_child = isinstance(body, kinds.OpCompleted) and body.call in requests
+            if body.origin != "derived" and not uses_child and not has_failed:
+                self._places.add(seq)
+            if isinstance(body, kinds.StepCompleted):  # sub-runs beside the step are cancelled after it
+                has_failed = has_failed or body.status == "failed"
+            elif isinstance(body, kinds.PhaseStarted | kinds.PostprocessorStarted):
+                has_failed = False
+            seq = event.seq
+        if not has_failed:
+            self._places.add(seq)
 
     def __call__(self, read: ReadEvent) -> bool:
-        """Return whether to accept an event; every event of the run must be passed, in order."""
-        body, state = read.body, read.after
-        if isinstance(body, kinds.ChildStarted) and body.type != "background":
-            self._sub_runs.add(body.call)
-        elif isinstance(body, kinds.ChildEnded):
-            self._sub_runs.discard(body.call)
-        is_intent = isinstance(body, kinds.OpStarted) and body.request is None
-        is_before_effect = is_intent or body.origin == "outside" or read.event.seq == self._last
+        """Return whether to accept an event."""
+        state = read.after
+        is_before_effect = read.body.origin == "outside" or read.event.seq in self._places
         is_stopped = state.status not in ("running", "cancelled") or state.aborted is not None
-        return is_before_effect and state.visit.is_open and not self._sub_runs and not is_stopped
+        return is_before_effect and state.visit.is_open and not is_stopped
 
 
 def fork_input(

@@ -253,6 +253,8 @@ class RecordedPrompt:
         system = conversation.messages.system if conversation is not None else None
         told = message_text(system, self._content) if system is not None and system.content else ""
         phases = [skill.phase(turn.state.phase, state) for state in (turn.start, turn.state)]
+        if turn.checked is not None and turn.checked.removed:
+            phases = [phase.without(frozenset(turn.checked.removed)) for phase in phases]
         left = self._work_left(phases[0])
         for phase in phases:
             for is_truncated in (False, True):

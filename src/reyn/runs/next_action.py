@@ -34,7 +34,6 @@ from reyn.journal import ENDED, Journal, RunRow, decode, kinds
 from reyn.journal.family import OpenQuestion, descendants, open_question, parse_reply, root_run
 from reyn.journal.results import display_status
 from reyn.journal.summary import SECOND, RunSummary, limit_of, summarize
-from reyn.permissions.gate import SWITCHES
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Question
@@ -51,7 +50,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
     match display_status(row, is_claimed=is_claimed):
         case "aborted" | "cancelled" | "blocked":
             return NextAction("fork", run)
-        case "finished":
+        case "finished" | "queued":
             return None
     question = open_question(journal, row)
     if question is not None and question.question.is_message:
@@ -73,6 +72,8 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
 
 def retry_action(journal: Journal, run_id: str) -> NextAction:
     """Return how to retry a failed run, with what a retry needs in order not to fail again for the same reason."""
+    from reyn.permissions.gate import SWITCHES
+
     denied = function = ""
     try:
         events = list(journal.read(run_id))

@@ -19,7 +19,7 @@ from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, Body, InboxMessage, Journal, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import CallModel, Effect, PerformOp, Permit, PlanOp, ReadOverviews, StartChildren
+from reyn.kernel.core.effects import CallModel, Effect, PerformOp, Permit, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.core.run_state import apply
@@ -37,6 +37,7 @@ from reyn.kernel.world.loading import (
     pin_settings,
     unpin_ops,
 )
+from reyn.kernel.world.unsafe_ops import open_children
 from reyn.runs.frames import RecordedPrompt
 from reyn.skills import Skill, pin, unpin
 from reyn.skills.inputs import to_artifact
@@ -44,6 +45,7 @@ from reyn.skills.inputs import to_artifact
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.journal.canonical import ReadBlob
+    from reyn.kernel.core.child_effects import StartChildren
     from reyn.kernel.core.driver import ProgramCompiler
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.visit.compiled_phase import CompiledPhase
@@ -79,9 +81,10 @@ async def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Pr
         InputInvalid: The input does not fit the phase, there is no such phase, or it is a node that runs a skill.
     """
     phase = skill.entry if phase is None else phase
-    if phase not in skill.phases:
+    if phase not in skill.phases or phase in skill.rules:
+        does = "has rules" if phase in skill.rules else "runs another skill"
         is_node = phase in skill.graph
-        reason = f"node `{phase}` runs another skill and calls no model" if is_node else f"there is no phase `{phase}`"
+        reason = f"node `{phase}` {does} and calls no model" if is_node else f"there is no phase `{phase}`"
         raise InputInvalid(f"skill `{skill.name}`: {reason}", hint=f"Its phases are: {', '.join(skill.phases)}.")
     if input is None:
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
@@ -91,8 +94,11 @@ async def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Pr
     frame = await _first_frame(skill, phase, content, preview)
     warnings: tuple[str, ...] = ()
     if isinstance(frame, _NotReached) and not frame.is_limit:
-        warnings = (f"the preprocessor of phase `{phase}` was not executed: {frame.reason}",)
-        skill = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
+        part = "preprocessor" if skill.phases[phase].preprocessor else "conditions"
+        warnings = (f"the {part} of phase `{phase}` was not executed: {frame.reason}",)
+        skill = replace(
+            skill, conditions={}, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())}
+        )
         frame = await _first_frame(skill, phase, content, preview)
     if isinstance(frame, _NotReached):
         warnings = (*warnings, f"the run would stop here: {frame.reason}")
@@ -134,14 +140,15 @@ async def _first_frame(
     }
     copies = copies._replace(blobs=(*copies.blobs, *reads.values()))
     run = new_run(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)
-    tape = new_tape(MemoryJournal().blob, run, now=0)
+    journal = MemoryJournal()
+    tape = new_tape(journal.blob, run, now=0)
     if not is_limited:
         tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
     compiled = _OneVisit(unpin(pin(skill).content), settings, unpin_ops(specs.content))
     latest = {name: blob.hash for name, blob in reads.items()}
     left = visits_left(tape.state, skill, settings, phase)
     compiled.entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
-    world = _StillWorld(_RUN, tape.state, None, _no_overviews, preview.performer)
+    world = _StillWorld(journal, tape.state, None, _no_overviews, preview.performer)
     await Driver(tape, lambda _: compiled, world).execute()
     if not isinstance(world.reached, CallModel):
         return _reason(tape)
@@ -209,7 +216,7 @@ async def next_prompt(
         RunNotResumable: The run calls no model before it ends, asks again, or has a side effect.
     """
     loaded = load_run(journal, run_id)
-    world = _StillWorld(run_id, loaded.state, answer, read_overviews)
+    world = _StillWorld(journal, loaded.state, answer, read_overviews)
     await Driver(loaded.tape, compile_skill, world).execute()
     effect, tape = world.reached, loaded.tape
     if not isinstance(effect, CallModel):
@@ -236,7 +243,7 @@ def settled_state(journal: Journal, state: RunState, compile_skill: ProgramCompi
 def _stopped_turn(journal: Journal, run_id: str, compile_skill: ProgramCompiler) -> tuple[RunState, ReadBlob]:
     """Return the state of a run after an abort of its turn where it is, and the content of this state."""
     tape, state, _ = load_uncancelled(journal, run_id)
-    execution = Driver(tape, compile_skill, _LeavingWorld(run_id, state)).execute()
+    execution = Driver(tape, compile_skill, _LeavingWorld(journal, state)).execute()
     try:
         execution.send(None)
     except StopIteration:
@@ -257,7 +264,7 @@ class _StillWorld:
 
     def __init__(
         self,
-        run_id: str,
+        journal: Journal,
         state: RunState,
         answer: Any = None,
         read_overviews: OverviewReader | None = None,
@@ -266,7 +273,8 @@ class _StillWorld:
         self._read_overviews = read_overviews
         self._performer = performer
         self._ops: OpPerformer | None = None
-        self._run_id = run_id
+        self._journal = journal
+        self._run = state.run_id
         self._answer = answer
         self._resumes = state.status not in ("running", "waiting")
         self._now = state.last_input
@@ -297,9 +305,9 @@ class _StillWorld:
         if state.wait is None or self._answer is None:
             return []
         if reason := answer_error(state.wait, state.wait.id, self._answer):
-            raise RunNotResumable(f"run `{self._run_id}` waits for another answer: {reason}")
+            raise RunNotResumable(f"run `{self._run}` waits for another answer: {reason}")
         request, self._answer = reply_to(state.wait, self._answer, ""), None
-        return inbox_events([InboxMessage(state.messages_taken + 1, request)], state, self._now)
+        return inbox_events([InboxMessage(state.messages_taken + 1, request)], state, self._now, self._journal)
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         return False
@@ -316,7 +324,7 @@ class _StillWorld:
     async def settle(self, *, is_finishing: bool = False) -> None:
         """Forget the environment of the ops; nothing was started."""
         if self._ops is not None:
-            self._ops.forget(self._run_id)
+            self._ops.forget(self._run)
 
 
 class _LeavingWorld(_StillWorld):
@@ -326,4 +334,5 @@ class _LeavingWorld(_StillWorld):
         if not state.is_turn_open:
             return []
         reason = end_reason("the turn has no reply", state.reason)
-        return [(kinds.TurnAborted(reason, state.messages_taken), ())]
+        children = open_children(self._journal, state)
+        return [(kinds.TurnAborted(reason, state.messages_taken, children=children), ())]

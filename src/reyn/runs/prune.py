@@ -170,7 +170,7 @@ class _Families:
         )
 
     def _links(self) -> Iterator[tuple[str, str]]:
-        """Yield each run that another one was forked from or needs to continue, with the other one."""
+        """Yield pairs of runs: the second was forked from the first, or needs it to continue."""
         for row in (row for family in self.rows.values() for row in family):
             needed = {row.fork_of} if row.status in ENDED else {row.fork_of, *self._needed_by(row.run_id)}
             yield from ((run, row.run_id) for run in needed if run in self.roots)

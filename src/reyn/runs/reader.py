@@ -34,6 +34,7 @@ class RecordedTurn(NamedTuple):
         request: The model call.
         answer: The model's answer, if there is one.
         answer_seq: The event of the answer.
+        checked: The conditions on the edges of the phase, if there are any.
     """
 
     seq: int
@@ -46,6 +47,7 @@ class RecordedTurn(NamedTuple):
     request: kinds.LlmRequested | None = None
     answer: kinds.LlmResponded | None = None
     answer_seq: int = 0
+    checked: kinds.ConditionsChecked | None = None
 
 
 class ReadEvent(NamedTuple):
@@ -73,6 +75,7 @@ def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
     turn: RecordedTurn | None = None
     handoff: kinds.ContextBudgetApplied | None = None
     results, truncated = dict[str, str](), dict[str, str]()
+    checked: kinds.ConditionsChecked | None = None
     ordered = 0
     for seq, event in enumerate(events, start=1):
         if event.seq != seq:
@@ -81,14 +84,17 @@ def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
         after = apply(before, body, event.ts)
         match body:
             case kinds.PhaseStarted():
-                start, results, ordered = before, {}, 0
+                start, results, ordered, checked = before, {}, 0, None
+            case kinds.ConditionsChecked():
+                checked = body
             case kinds.ContextBudgetApplied():
                 handoff = body
             case kinds.FrameBuilt():
                 results = _in_call_order(results, ordered)
                 ordered = len(results)
                 truncated |= {one.part: one.content for one in (body.budget.truncated if body.budget else ())}
-                turn = RecordedTurn(seq, body, start, before, tuple(results.values()), handoff, truncated)
+                shown = tuple(results.values())
+                turn = RecordedTurn(seq, body, start, before, shown, handoff, truncated, checked=checked)
             case kinds.LlmRequested() if turn is not None and turn.answer is None:
                 turn = turn._replace(request=body)
             case kinds.LlmResponded() if turn is not None and turn.answer is None:

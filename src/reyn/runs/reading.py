@@ -61,7 +61,7 @@ class RecordedRuns:
         return root_run(self._journal, row)
 
     def display_status(self, row: RunRow) -> str:
-        """Return the status of a run for users, including `running (interrupted)` and `blocked`."""
+        """Return the status of a run for users, including `running (interrupted)`, `queued` and `blocked`."""
         return display_status(row, is_claimed=self._journal.is_claimed(row.run_id))
 
     def next_action(self, row: RunRow) -> NextAction | None:

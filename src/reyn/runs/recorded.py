@@ -30,6 +30,7 @@ from reyn.runs.reading import RecordedRuns
 from reyn.runs.replayer import Replayer, verify
 from reyn.runs.run_files import RunFiles, UndoReport
 from reyn.runs.usage import BudgetStatus, run_budgets
+from reyn.runs.watching import RunWatch, Tail, watched_events
 from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import ReplayReport, VerifyReport
     from reyn.kernel.world.services import Services
+    from reyn.kernel.world.watchers import OnDelta
 
 
 _IMPORT_LIMITS = ImportLimits()
@@ -118,6 +120,38 @@ class Runs(RecordedRuns):
             raise ConversationInvalid(f"run `{state.run_id}` has no conversation{where}", hint=hint)
         state, content = settled_state(self._journal, state, self._services.compile_skill)
         return state.conversations[name].rendered(content)
+
+    # -- watching -------------------------------------------------------------------------------------
+
+    def watch(
+        self,
+        run: str,
+        after: int = 0,
+        *,
+        follow: bool = False,
+        with_children: bool = False,
+        on_delta: OnDelta | None = None,
+    ) -> RunWatch:
+        """Return an async iterator over the events of a run, the recorded ones and then new ones as they are committed.
+
+        Any process may execute the run. It ends when the run ends or stops; leaving it does not interrupt the run. A
+        reader that was cut off passes the last sequence number that it has, and misses and repeats nothing.
+
+        Args:
+            run: The run.
+            after: The events after this sequence number.
+            follow: Go on when the run stops, until it ends for good: it may be answered, resumed or retried.
+            with_children: Also yield the events of the runs that it awaits, in the order of `listener`. Those of a
+                child in progress at `after` are yielded from its first one.
+            on_delta: A callback that receives the pieces of the model's answers while this process executes the run.
+                A model call that has begun before may not stream.
+
+        Raises:
+            RunNotFound: There is no such run, or it is deleted meanwhile.
+        """
+        run_id = self.find(run).run_id
+        tail = Tail(self._services, run_id, after, has_children=with_children, on_delta=on_delta)
+        return RunWatch(watched_events(tail, follow=follow))
 
     # -- prompts --------------------------------------------------------------------------------------
 
@@ -219,7 +253,7 @@ class Runs(RecordedRuns):
             services.journal,
             services.clock,
             services.config.sizes.file_bytes,
-            services.policy,
+            services.read_policy,
             services.performer.environments.gate_of,
         )
 

@@ -20,7 +20,7 @@ from reyn.kernel.core.tape import Tape
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import check_executable, missing_ops
-from reyn.kernel.world.op_performer import confirmed_result
+from reyn.kernel.world.op_outcomes import confirmed_result
 from reyn.ops import Call, DerivableChanges, OpTable
 from reyn.ops.op import DerivableResult, RecordedChanges
 from reyn.runs.answers_check import KINDS, AnswersCheck

@@ -89,7 +89,7 @@ class RunFiles:
         journal: Journal,
         clock: Clock,
         file_bytes: int,
-        policy: Policy,
+        read_policy: Callable[[], Policy],
         gate_of: GateOf,
     ) -> None:
         self._root = root
@@ -97,7 +97,7 @@ class RunFiles:
         self._journal = journal
         self._clock = clock
         self._file_bytes = file_bytes
-        self._policy = policy
+        self._read_policy = read_policy
         self._gate_of = gate_of
 
     def recreate_workspace(self, run_id: str, origin: str, seq: int, ts: int) -> None:
@@ -121,7 +121,7 @@ class RunFiles:
         try:
             return self._gate_of(state, self._journal.blob)
         except RunBlocked:
-            return Gate(roots_of(self._root, self._state, state.workspace), self._policy)
+            return Gate(roots_of(self._root, self._state, state.workspace), self._read_policy())
 
     def undo(self, runs: Sequence[str], *, dry_run: bool) -> UndoReport:
         """Restore the files that some runs changed, newest change first; leave files that were changed since.

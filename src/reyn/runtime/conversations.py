@@ -16,18 +16,21 @@ from reyn.context.messages import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, ImagesUnsupported, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, RunRow, Say
 from reyn.journal.family import check_not_imported, check_open, descendants
+from reyn.journal.submission import post_message
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 from reyn.kernel.world.agent_messages import abort_turns
 from reyn.kernel.world.inbox import images_error, take_messages
 from reyn.kernel.world.run_scope import current_scope
 from reyn.kernel.world.services import Observers
+from reyn.runtime.attaching import FollowedRun, attach
 from reyn.runtime.forks import copy_conversation
 
 if TYPE_CHECKING:
-    from reyn.journal.port import InboxPayload
+    from reyn.journal.messages import InboxPayload
     from reyn.journal.results import RunResult
-    from reyn.kernel.world.services import Listener, OnDelta
+    from reyn.kernel.world.services import Listener
+    from reyn.kernel.world.watchers import OnDelta
     from reyn.models import Image
     from reyn.runtime.executor import RunExecutor
     from reyn.runtime.same_call import RunCall
@@ -94,7 +97,9 @@ class Conversations:
         if not wait or current_scope() is not None:
             return await execute()
         async with self._turns.setdefault(run_id, asyncio.Lock()):
-            return await executor.attach(run_id, execute)
+            return await attach(
+                self._services, self._runs, run_id, execute, FollowedRun(self._services, run_id, Observers())
+            )
 
     def say(
         self,
@@ -135,7 +140,7 @@ class Conversations:
             instructions = checked_message(self._services.scrubber.scrub_value(instructions))
         if row.status == "failed" and self._runs.result(row.run_id).code == ImagesUnsupported.code:
             self.abort_turn(row.run_id, "a new message came before the reply")
-        posted = self._post(row.run_id, Say(message, by, None, attached, instructions, sender))
+        posted = self._post(row, Say(message, by, None, attached, instructions, sender))
         is_claimed = self._services.journal.is_claimed(row.run_id)
         if not is_claimed and self._runs.find(row.run_id).status in ENDED:  # it has ended since
             take_messages(self._services.journal, self._services.clock, row.run_id)
@@ -161,14 +166,15 @@ class Conversations:
             ConversationInvalid: The run is not a conversation.
         """
         row = self._conversation(run, "renamed")
-        self._post(row.run_id, Rename(checked_title(self._services.scrubber.scrub_value(title)), by))
+        self._post(row, Rename(checked_title(self._services.scrubber.scrub_value(title)), by))
         take_messages(self._services.journal, self._services.clock, row.run_id)
 
     def copy(self, run: str, *, run_id: str | None = None) -> str:
         """Copy a conversation with everything that was completed; return the run of the copy. Nothing is executed.
 
         Both go on independently. A turn that has not ended is aborted in the copy: a tool call without a result is
-        cancelled, or its outcome is unknown.
+        cancelled, or its outcome is unknown. If the run went on to another phase, the copy does not: its next message
+        is one of the conversation. If Reyn repeats an op after a crash, the same call returns the same copy.
 
         Args:
             run: The conversation.
@@ -176,7 +182,7 @@ class Conversations:
 
         Raises:
             ConversationInvalid: The run is not a conversation.
-            ForkImpossible: No turn has begun yet.
+            ForkImpossible: No turn has begun yet, or the conversation takes one message only.
             RunIdTaken: There is a run with the id.
         """
         return copy_conversation(self._executor, self._conversation(run, "copied"), run_id)
@@ -199,10 +205,10 @@ class Conversations:
         self._known.add(row.run_id)
         return row
 
-    def _post(self, run_id: str, payload: InboxPayload) -> int:
+    def _post(self, row: RunRow, payload: InboxPayload) -> int:
         """Put a message into the inbox of a run; a driver in this process reads it before its next effect."""
-        message_id = self._services.journal.post(run_id, payload)
-        self._services.polling.notify(run_id)
+        message_id = post_message(self._services.journal, row, payload)
+        self._services.polling.notify(row.run_id)
         return message_id
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
@@ -222,7 +228,7 @@ class Conversations:
         """
         row = check_open(self._runs.find(run), "aborted", "There is nothing to abort.")
         scrub = self._services.scrubber.scrub_value
-        self._post(row.run_id, AbortTurn(scrub(reason), scrub(partial)))
+        self._post(row, AbortTurn(scrub(reason), scrub(partial)))
         journal = self._services.journal
         abort_turns(journal, self._services.polling, descendants(journal, row.run_id), reason)
 
@@ -281,7 +287,7 @@ class Conversations:
         size = self._runs.conversation_size(row.run_id)
         if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
-        self._post(row.run_id, ChangeMemory(action, value))
+        self._post(row, ChangeMemory(action, value))
         take_messages(self._services.journal, self._services.clock, row.run_id)
 
 

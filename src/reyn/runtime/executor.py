@@ -16,14 +16,13 @@ import msgspec
 from reyn.errors import (
     ImageInvalid,
     InputInvalid,
-    RunBusy,
     RunIdInvalid,
     RunIdTaken,
     UpgradeIncompatible,
 )
 from reyn.journal import ENDED, Blob, RaiseLimit, canonical, kinds
 from reyn.journal.cancellation import cancel_runs
-from reyn.journal.family import check_not_imported, descendants, lineage
+from reyn.journal.family import check_not_imported, descendants
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.journal.summary import to_result
 from reyn.kernel.core.limits import sub_run_settings
@@ -50,12 +49,11 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
-from reyn.kernel.world.run_scope import RunScope, current_scope
 from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runtime.attaching import FollowedRun, attach
 from reyn.runtime.function_tools import find_function
 from reyn.runtime.run_warnings import run_warnings
 from reyn.runtime.same_call import RunCall, check_same_call, source_of
-from reyn.runtime.shared_runs import SharedRuns
 from reyn.skills import Skill, check_pinned, pin, unpin
 from reyn.skills.inputs import check_supported, to_artifact
 
@@ -64,12 +62,11 @@ if TYPE_CHECKING:
     from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
+    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Observers, Services
     from reyn.models import Image
     from reyn.runs.recorded import Runs
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
-"""Seconds between two looks at a run that another caller executes."""
 _MAX_CHECKED = 64
 """Skills as values that need not be checked again."""
 
@@ -86,7 +83,6 @@ class RunExecutor:
         self.services = services
         self.runs = runs
         self._checked_skills: list[Skill] = []
-        self._shared = SharedRuns()
         self._ended: set[str] = set()
         """Conversations that have ended, and may get a message until their claims are released."""
 
@@ -138,7 +134,10 @@ class RunExecutor:
         services.check_owner()
         with self._interruptible():
             again = partial(self.resume, run_id, observers)
-            result, is_continued = await hold_claim(services.journal, run_id, attempt, again)
+            try:
+                result, is_continued = await hold_claim(services.journal, run_id, attempt, again)
+            finally:
+                services.watchers.wake(run_id)
         if result is None:
             result = self.runs.result(run_id)
         if is_continued:
@@ -174,6 +173,8 @@ class RunExecutor:
         call = RunCall(skill, value, history, stored_images(images) if images else ((), ()))
         again = partial(self._run_again, name, call, observers)
         if run_id is not None and self.runs.is_recorded(name):
+            if not wait:
+                check_same_call(call, self.runs.state(name).started, services)
             return await self._attach_shared(name, again, observers, wait=wait)
         if within is not None:
             return await self._run_within(within, self._loaded(call), call, observers)
@@ -191,11 +192,28 @@ class RunExecutor:
     ) -> RunResult:
         """Execute a run once no other caller does. The execution goes on while one of its callers waits for it."""
 
-        async def execute() -> RunResult:
-            return await self._shared.execute(run_id, self.claim_and_execute(run_id, attempt, observers))
+        shared, followed = self.services.shared_runs, FollowedRun(self.services, run_id, observers)
 
-        async with self._shared.caller(run_id):
-            return await self.attach(run_id, execute, wait=wait)
+        async def catch_up() -> RunResult:
+            if followed.has_begun:
+                followed.report()  # nothing is recorded elsewhere from here on
+            return await attempt()
+
+        async def execute() -> RunResult:
+            return await shared.execute(run_id, self.claim_and_execute(run_id, catch_up, observers))
+
+        async with shared.caller(run_id):
+            result = await attach(self.services, self.runs, run_id, execute, followed, wait=wait)
+        more = followed.warnings
+        return msgspec.structs.replace(result, warnings=(*result.warnings, *more)) if more else result
+
+    async def claim_and_share(
+        self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: Observers
+    ) -> RunResult:
+        """Claim and execute a run, for as long as a caller waits for it; see `claim_and_execute`."""
+        shared = self.services.shared_runs
+        async with shared.caller(run_id):
+            return await shared.execute(run_id, self.claim_and_execute(run_id, attempt, observers))
 
     def _loaded(self, call: RunCall) -> Skill:
         skill = self.services.load(call.skill) if isinstance(call.skill, str) else self._check_skill(call.skill)
@@ -205,14 +223,23 @@ class RunExecutor:
 
     def new_run(self, name: str, call: RunCall, observers: Observers) -> Callable[[], Awaitable[RunResult]]:
         """Check a call; return a function that executes its run, whose claim must be held, from the first event."""
+        begin = self.beginning(name, call)
+
+        async def start() -> RunResult:
+            return await self.start(begin(), observers)
+
+        return start
+
+    def beginning(self, name: str, call: RunCall) -> Callable[[], NewRun]:
+        """Check a call; return a function that returns how its run starts, with what the project has by then."""
         services, skill = self.services, self._loaded(call)
         settings = services.run_settings()
         artifact = Blob.of(canonical(to_artifact(call.input, skill, strict=settings.strict)))
         model = services.roster.ready(services.config.model)
 
-        async def start() -> RunResult:
+        def begin() -> NewRun:
             history, blobs = services.store_history(call.history)
-            run = self.prepare(
+            return self.prepare(
                 *(name, skill, artifact, pin_settings(settings), model),
                 *(*blobs, *call.images[1]),
                 source=source_of(call.skill, services.root),
@@ -221,32 +248,8 @@ class RunExecutor:
                 images=call.images[0],
                 sender=call.sender,
             )
-            return await self.start(run, observers)
 
-        return start
-
-    async def attach(self, run_id: str, execute: Callable[[], Awaitable[RunResult]], *, wait: bool = True) -> RunResult:
-        """Claim and `execute` a run once no other caller does; without `wait`, return the state of one in progress.
-
-        Raises:
-            RunBusy: The run itself, or a run that it started, calls this.
-        """
-        journal, scope = self.services.journal, current_scope()
-        row = journal.find(scope.tape.run_id) if scope is not None else None
-        if row is not None and any(one.run_id == run_id for one in lineage(journal, row)):
-            raise RunBusy(f"run `{run_id}` would wait for itself", run_id=run_id, hint="Use another run id.")
-        while True:
-            pause = _FIRST_PAUSE
-            while journal.is_claimed(run_id) or self._shared.is_executing(run_id):
-                if not wait and self.runs.is_recorded(run_id):
-                    return self.runs.result(run_id)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            try:
-                return await execute()
-            except RunBusy as error:  # another caller was faster
-                if error.run_id != run_id:
-                    raise
+        return begin
 
     def prepare(
         self, run_id: str, skill: Skill, artifact: Blob, settings: Blob, model: str, *blobs: Blob, **fields: Any

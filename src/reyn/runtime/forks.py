@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, Body, Journal, RunRow, canonical, kinds
+from reyn.journal import Blob, Body, Journal, RunRow, canonical, decode, digest, kinds
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
-from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
+from reyn.kernel.world.run_scope import call_name, current_scope
+from reyn.kernel.world.unsafe_ops import counted_messages, describe_unsafe, open_children, unsafe_ops
 from reyn.runs.fork import ForkState, OpenVisit, append_fork_event, find_fork_point, fork_event, fork_input
+from reyn.runs.reader import read_run
 from reyn.runtime.executor import RunExecutor, check_in_file
 from reyn.skills import Skill, check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
@@ -39,15 +42,16 @@ async def fork(
     skill: str | None,
     run_id: str | None,
 ) -> RunResult:
-    """Start a run that continues from an event of another one; `OSRuntime.fork` documents the arguments."""
+    """Start a run that continues from an event of a recorded run; `OSRuntime.fork` documents the arguments."""
     services, name = executor.services, executor.new_id(run_id)
     journal = services.journal
     changes = input is not None or skill is not None
-    point, repeated = _fork_point(executor, row, at, between_visits=changes)
+    point, repeats = _fork_point(services, row, at, between_visits=changes)
     if _is_imported(point, journal):
         model = model or services.config.model
     value = services.scrubber.scrub_value(input)
     forked, blobs, current = _forked(services, name, row.run_id, point, model, value, skill)
+    forked = msgspec.structs.replace(forked, repeats=repeats)
     check_ops(name, current, services.ops)
     opened = services.roster.ready(model, point.state.models.name)
     if forked.model is not None:
@@ -59,71 +63,128 @@ async def fork(
         event = append_fork_event(journal, name, point.event, forked, blobs, services.clock.now())
         world = executor.world(opened, observers)
         world.notify_listener(event)
-        if repeated:
+        if repeats:
             where = f"the fork continues from event {point.event.seq} of `{row.run_id}`, and may repeat later ops"
-            world.warnings.append(f"{where}. {repeated}")
+            world.warnings.append(f"{where}. {repeats}")
         return await executor.execute(load_run(journal, name).tape, world)
 
     return await executor.claim_and_execute(name, start, observers)
 
 
-def _fork_point(executor: RunExecutor, row: RunRow, at: int | None, *, between_visits: bool) -> tuple[ForkState, str]:
+def _fork_point(services: Services, row: RunRow, at: int | None, *, between_visits: bool) -> tuple[ForkState, str]:
     """Return the event that a fork continues from, and the unsafe ops after it, which the fork may execute again.
 
-    If there are some in the visit in which a run was interrupted or cancelled, the fork continues this visit.
+    If there are some in the visit in which a run was interrupted or cancelled, the fork continues this visit. It always
+    continues the visit of a fan-out, whose branches that have ended are not executed again.
     """
-    services, run = executor.services, row.run_id
-    journal, vocabulary = services.journal, services.ops.vocabulary
-    point = find_fork_point(run, journal.read(run), at, between_visits=between_visits)
+    journal, run = services.journal, row.run_id
+    accepts = _accepts_branches(services, run) if not between_visits else lambda _: False
+    point = find_fork_point(run, journal.read(run), at, between_visits=between_visits, accepts=accepts)
     # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
     # even its open request to a model.
     if point.state.started.rules not in SUPPORTED_RULES or _is_imported(point, journal):
         between_visits = True
         point = find_fork_point(run, journal.read(run), at, between_visits=True)
-    repeated = list(unsafe_ops(journal, run, vocabulary, point.event.seq))
-    if repeated and at is None and not between_visits and row.status not in ("finished", "aborted"):
-        point = find_fork_point(run, journal.read(run), None, between_visits=False, accepts=OpenVisit(row.seq))
-        repeated = list(unsafe_ops(journal, run, vocabulary, point.event.seq))
-    return point, describe_unsafe(repeated)
+    repeats = _unsafe_after(point, run, journal)
+    if repeats and at is None and not between_visits and row.status not in ("finished", "aborted"):
+        accepts = OpenVisit(journal.read(run))
+        point = find_fork_point(run, journal.read(run), None, between_visits=False, accepts=accepts)
+        repeats = _unsafe_after(point, run, journal)
+    return point, repeats
+
+
+def _accepts_branches(services: Services, run: str) -> Callable[[ReadEvent], bool]:
+    """Return whether a fork can continue from an event of a visit that runs branches."""
+    started = next(read_run(services.journal.read(run))).after.started
+    skill = services.compile_skill(started, services.journal.blob).skill
+    if not any(skill.fan_out(node) for node in skill.nodes):
+        return lambda _: False
+    is_place = OpenVisit(services.journal.read(run))
+    return lambda read: skill.fan_out(read.after.phase) is not None and is_place(read)
+
+
+def _unsafe_after(point: ForkState, run: str, journal: Journal) -> str:
+    """Name the unsafe ops after an event that no question of a fork is about."""
+    asked = point.state.visit.children
+    later = (
+        event
+        for event in journal.read(run, point.event.seq)
+        if event.kind != kinds.ChildEnded.kind or event.data["call"] not in asked
+    )
+    return describe_unsafe(unsafe_ops(journal, later, counted_messages(point.state)))
 
 
 def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) -> str:
     """Copy a conversation with everything that was completed; nothing is executed. Return the id of the copy.
 
     A turn that has not ended is aborted in the copy: a tool call without a result is cancelled, or its outcome unknown.
+    If the run went on to another phase, the copy does not: it takes the next message of the conversation. An op that is
+    repeated after a crash gets the copy that it made before.
 
     Raises:
-        ForkImpossible: No turn has begun yet.
+        ForkImpossible: No turn has begun yet, or the conversation takes one message only.
         RunIdTaken: There is a run with the id.
     """
-    services, name = executor.services, executor.new_id(run_id)
-    journal = services.journal
+    services, journal, sender = executor.services, executor.services.journal, _sender(row.run_id, run_id)
+    if sender:
+        run_id = run_id or f"copy-{digest(sender.encode())[:20]}"
+        if _sender_of(journal, run_id) == sender:
+            return run_id
+    name = executor.new_id(run_id)
     services.check_owner()
-
-    def accepts(read: ReadEvent) -> bool:
-        state = read.after
-        holds_open = services.compile_skill(state.started).skill.holds_open
-        if state.phase not in state.conversations or not holds_open(state.phase):
-            return False
-        # A visit under other rules cannot be executed again, not even to its abort.
-        has_turn = row.rules in SUPPORTED_RULES and (state.is_turn_open or state.aborted is not None)
-        return has_turn or not state.visit.is_open
-
-    point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True, accepts=accepts)
-    if not point.state.path:
-        raise ForkImpossible(f"conversation `{row.run_id}` has no turn yet", hint="Wait for its first reply.")
+    point, phase = _copy_point(services, row)
     forked, blobs, _ = _forked(services, name, row.run_id, point, None, None, None)
+    if phase != point.state.phase:
+        forked = msgspec.structs.replace(forked, phase=phase)
     executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
-    changes: list[Body] = [*_memory_changes(point.state, executor.runs.state(row.run_id))]
+    changes: list[Body] = [*_memory_changes(point.state, executor.runs.state(row.run_id), phase)]
     if point.state.is_turn_open:
-        changes.append(kinds.TurnAborted("the conversation was copied before the reply", point.state.messages_taken))
+        reason, children = "the conversation was copied before the reply", open_children(journal, point.state)
+        changes.append(kinds.TurnAborted(reason, point.state.messages_taken, children=children))
+    forked = msgspec.structs.replace(forked, sender=sender)
     append_fork_event(journal, name, point.event, forked, blobs, services.clock.now(), changes)
     return name
 
 
-def _memory_changes(then: RunState, now: RunState) -> list[kinds.MemoryChanged]:
+def _sender(run: str, copy: str | None) -> str:
+    """Return the call that makes a copy of a conversation, if the code of an op does."""
+    scope = current_scope()
+    if scope is None:
+        return ""
+    return f"{scope.tape.run_id}.{scope.next_key(call_name(digest(run.encode()), digest((copy or '').encode())))}"
+
+
+def _sender_of(journal: Journal, run_id: str) -> str:
+    """Return the call that made a run as a copy of a conversation; empty if none did."""
+    row = journal.find(run_id)
+    if row is None or not row.fork_of:
+        return ""
+    body = decode(next(journal.read(run_id, row.fork_seq)))
+    return body.sender if isinstance(body, kinds.RunForked) else ""
+
+
+def _copy_point(services: Services, row: RunRow) -> tuple[ForkState, str]:
+    """Return the last event of a conversation from which a copy takes messages, and the phase that takes them."""
+    point, phase = None, ""
+    for read in read_run(services.journal.read(row.run_id)):
+        state, skill = read.after, services.compile_skill(read.after.started).skill
+        last = state.path[-1] if state.path else ""
+        # A visit under other rules cannot be executed again, not even to its abort.
+        has_turn = row.rules in SUPPORTED_RULES and (state.is_turn_open or state.aborted is not None)
+        for name in (last, state.phase):
+            if (has_turn or not state.visit.is_open) and name in state.conversations and skill.holds_open(name):
+                point, phase = ForkState(read.event, state), name
+                break
+    if point is None:
+        raise ForkImpossible(
+            f"conversation `{row.run_id}` has no turn yet, or takes no more messages", hint="Wait for its first reply."
+        )
+    return point, phase
+
+
+def _memory_changes(then: RunState, now: RunState, phase: str) -> list[kinds.MemoryChanged]:
     """Return how the memory of a conversation has changed since the end of a turn."""
-    phase, taken = then.phase, then.messages_taken
+    taken = then.messages_taken
     before, after = ({one.text: one.id for one in state.memory(phase).entries} for state in (then, now))
     return [
         *(kinds.MemoryChanged(phase, "forget", before[text], taken) for text in before if text not in after),
@@ -156,7 +217,10 @@ def _forked(
     is_new = is_new or point.state.started.ops is None
     specs = pin_ops(current.skill, services.ops.vocabulary) if is_new else None
     pinned = Blob.of(canonical(settings)) if is_imported else None
-    return *fork_event(name, origin, point, model, artifact, loaded, specs, pinned), current.skill
+    forked, blobs = fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
+    if point.state.visit.is_open and not is_imported:
+        forked = msgspec.structs.replace(forked, children=open_children(services.journal, point.state))
+    return forked, blobs, current.skill
 
 
 def _is_imported(point: ForkState, journal: Journal) -> bool:
@@ -168,7 +232,7 @@ def _is_imported(point: ForkState, journal: Journal) -> bool:
 async def rerun(
     executor: RunExecutor, row: RunRow, observers: Observers, *, model: str | None, upgrade: bool, run_id: str | None
 ) -> RunResult:
-    """Start a run with the input of another one; `OSRuntime.rerun` documents the arguments."""
+    """Start a run with the input of a recorded run; `OSRuntime.rerun` documents the arguments."""
     services, name = executor.services, executor.new_id(run_id)
     started = executor.runs.state(row.run_id).started
     recorded = services.compile_skill(started)

@@ -95,7 +95,7 @@ class Permissions:
 
     @property
     def _policy(self) -> Policy:
-        return self._services.policy
+        return self._services.read_policy()
 
     @property
     def _ops(self) -> OpTable:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context.frame import ContextFrame
+    from reyn.errors import Finding
     from reyn.kernel.world.op_performer import OpPerformer
     from reyn.kernel.world.services import Services
     from reyn.models.listing import ModelStatus
@@ -81,6 +82,10 @@ class Project:
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
         return self._services.load(skill)
+
+    def lint(self, skill: str) -> list[Finding]:
+        """Return every finding about a skill, by name or path, sorted by position."""
+        return self._services.findings_of(self.library.find(skill))
 
     def try_cases(self, skill: str) -> TrialReport:
         """Run the cases of a skill with their scripted answers, in memory and without effects outside.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.documents import nearest
+from reyn.errors import ConfigError
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.world.environments import requests_above, roots_of
 from reyn.permissions import SkillRequests
@@ -65,8 +66,12 @@ def ungranted_requests(
     skill = services.compile_skill(started, content).skill
     above = requests_above(started, content)
     roots = roots_of(services.root, services.state_folder, "none")
-    verdicts = [*explain_requests(skill.name, skill.permissions, services.policy, above, roots)]
+    try:
+        policy = services.read_policy()
+    except ConfigError as error:  # the file has changed since the last op
+        return (f"the permission rules cannot be read: {error.message}",)
+    verdicts = [*explain_requests(skill.name, skill.permissions, policy, above, roots)]
     own = SkillRequests(skill.name, skill.permissions)
     for one in skill.skills.values():
-        verdicts += explain_requests(one.name, one.permissions, services.policy, (own, *above), roots)
+        verdicts += explain_requests(one.name, one.permissions, policy, (own, *above), roots)
     return tuple(verdict.warning for verdict in verdicts if verdict.warning)

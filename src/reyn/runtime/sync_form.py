@@ -254,7 +254,7 @@ def _member(cls: type, name: str, *, is_on_loop: bool) -> Any:
         case "__aenter__":
             return _enter
         case "__aiter__":
-            return lambda self: self
+            return lambda self: self._iterate(self.async_form)
         case "__anext__":
             return _next_item
     if isinstance(value, classmethod):

@@ -26,7 +26,7 @@ import msgspec
 
 from reyn.config import Config
 from reyn.documents import DocumentError, read_raw
-from reyn.errors import CaseInvalid, ReynError, TrialTooDeep
+from reyn.errors import CaseInvalid, ReynError, ScriptExhausted, TrialTooDeep
 from reyn.folders import remove_temporary, take_lock
 from reyn.journal import Event, MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
@@ -36,6 +36,7 @@ from reyn.kernel.world.services import Services
 from reyn.models.scripted import ScriptedModel
 from reyn.ops import Call, Denied, Env, Op, OpTable, Plan, Targeted
 from reyn.ops.op import ProjectOp
+from reyn.permissions.policy import written_places
 from reyn.permissions.rules import Rule
 from reyn.permissions.trust import ProjectTrust
 from reyn.runs.recorded import Runs
@@ -47,6 +48,7 @@ from reyn.vocabulary import PERMISSIONS
 if TYPE_CHECKING:
     from reyn.journal.kinds import Question
     from reyn.journal.results import RunResult
+    from reyn.models.protocol import ModelAnswer, ModelRequest
     from reyn.permissions import Policy
     from reyn.skills.resolve import MayRead
 
@@ -87,8 +89,8 @@ class Trials:
         self._services = services
         self._run_case = run
         self._depth = depth
-        self._library = Library(services.root)
-        self._known: dict[str, _Known] = {}
+        self._library = Library(services.root, written_places(services.config))
+        self._known: dict[tuple[str, Policy], _Known] = {}
 
     def run(self, folder: Path, may_read: MayRead | None = None, stop: StopSignal | None = None) -> TrialReport:
         """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended.
@@ -106,7 +108,7 @@ class Trials:
         may_read = may_read or _may_read_all
         for path in case_files(folder):
             may_read(path)
-        stamp = _fingerprint(folder, self._services.root)
+        stamp = _fingerprint(folder, self._services.root), self._services.read_policy()
         if stamp not in self._known:
             files: dict[Path, None] = {}
 
@@ -167,12 +169,12 @@ class Trials:
                 target = scratch / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
-            replies = _Replies(case.replies)
-            trial = self._trial_services(scratch.resolve(), case, replies, self._policy_of(folder))
+            script, replies = _Script(case.answers), _Replies(case.replies)
+            trial = self._trial_services(scratch.resolve(), script, replies, self._policy_of(folder))
             trial.library = library
             try:
                 result = await self._run_case(trial, str(folder), case.input)
-                return CaseReport(case.name, tuple(_problems(case, result, Runs(trial), replies)))
+                return CaseReport(case.name, tuple(_problems(case, result, Runs(trial), script, replies)))
             except ReynError as error:
                 return CaseReport(case.name, (_short(f"{error.code}: {error.message}"),))
 
@@ -181,22 +183,21 @@ class Trials:
 
         The operator grants the requests of a draft when it is installed, so that they are granted in its cases.
         """
-        policy = msgspec.structs.replace(self._services.policy, allow_shell=True, allow_unsafe_python=True)
+        policy = msgspec.structs.replace(self._services.read_policy(), allow_shell=True, allow_unsafe_python=True)
         if not folder.is_relative_to(self._services.state_folder.resolve()):
             return policy
         grants = (Rule("allow", entry.key) for entry in PERMISSIONS if not (entry.is_asked or entry.is_open))
         return msgspec.structs.replace(policy, rules=(*policy.rules, *grants))
 
-    def _trial_services(self, root: Path, case: Case, replies: _Replies, policy: Policy) -> Services:
+    def _trial_services(self, root: Path, script: _Script, replies: _Replies, policy: Policy) -> Services:
         """Return services in a temporary folder with the skills, the ops and the rules of the project."""
         real = self._services
         config = msgspec.convert({"limits": {"run_seconds": _CASE_SECONDS}}, Config)
         config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
-        model = ScriptedModel(case.answers)
-        trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=replies)
+        trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=script, people=replies)
         trial.origin = roots_of(real.root, real.state_folder, "none")
         trial.journal, trial.secrets = MemoryJournal(), real.secrets
-        trial.ops, trial.policy, trial.run_cases = self._ops, policy, self._inner.run
+        trial.ops, trial.read_policy, trial.run_cases = self._ops, lambda: policy, self._inner.run
         return trial
 
     @cached_property
@@ -291,6 +292,19 @@ class _IsolatedTarget(_Isolated):
         return self._op.target(call)  # type: ignore[attr-defined, no-any-return]  # made for ops with a target
 
 
+class _Script(ScriptedModel):
+    """The answers of a case. `problem` is the error of a call for which there was none."""
+
+    problem = ""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        try:
+            return await super().complete(request)
+        except ScriptExhausted as error:
+            self.problem = error.message
+            raise
+
+
 class _Replies:
     """Replies to questions from a list; after the last one, and after one that the question does not take, it waits."""
 
@@ -317,11 +331,14 @@ class _Replies:
         return f"it uses {self._used} of {len(self._replies)} replies"
 
 
-def _problems(case: Case, result: RunResult, runs: Runs, replies: _Replies) -> Iterator[str]:
-    """Yield how a run differs from what the case expects, and the answers that Reyn rejected."""
+def _problems(case: Case, result: RunResult, runs: Runs, script: _Script, replies: _Replies) -> Iterator[str]:
+    """Yield how a run differs from what the case expects, and the answers that Reyn rejected.
+
+    Whatever the case expects, its own script, replies and time must be enough.
+    """
     expected = case.expected
     events = [event for row in runs.all() for event in runs.events(row.run_id)]
-    found = [*_denials(events, expected.denied), *([replies.problem] if replies.problem else ())]
+    found = [*_denials(events, expected.denied), *filter(None, (script.problem, replies.problem, _overtime(events)))]
     if result.status != expected.status:
         found.append(f"it is {result.status}{_why(result)}, expected {expected.status}")
     if expected.path is not None and list(result.path) != expected.path:
@@ -337,6 +354,12 @@ def _problems(case: Case, result: RunResult, runs: Runs, replies: _Replies) -> I
             f"answer {one.call}: {one.path}: {one.message}" for one in errors if isinstance(one, kinds.ValidationError)
         ]
     return (_short(problem) for problem in found[:_MAX_PROBLEMS])
+
+
+def _overtime(events: list[Event]) -> str:
+    reached = (decode(event) for event in events if event.kind == kinds.LimitReached.kind)
+    is_over = any(isinstance(one, kinds.LimitReached) and one.limit == "run_seconds" for one in reached)
+    return f"it was stopped: a case may take {_CASE_SECONDS} s" if is_over else ""
 
 
 def _denials(events: list[Event], expected: list[str]) -> list[str]:

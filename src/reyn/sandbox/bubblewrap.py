@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from reyn.folders import open_beneath
-from reyn.sandbox.process import FOLDERS, Backend, is_below, launched, private_below, readable, readable_descriptor
+from reyn.sandbox.process import FOLDERS, Backend, launched, lies_in, private_below, readable, readable_descriptor
 from reyn.sandbox.supervision import Access, PartialFolder, ProgramLimits, Running, memory_overuse, start_piped
 from reyn.sandbox.tasks import count_tasks, counts_namespaces, unused_user
 
@@ -162,13 +162,13 @@ def _mounts(access: Access, limits: ProgramLimits, sources: _Sources) -> Iterato
         yield from _show(partial[name], sources, covers) if name in partial else sources.bind(name)
     for name in access.write:
         yield from sources.bind(name, "--bind")
-    covers = [name for name in covers if not any(is_below(f"{name}/", place) for place in access.write)]
+    covers = [name for name in covers if not any(lies_in(f"{name}/", place) for place in access.write)]
     for name in access.read_only:
         yield from sources.bind(name)
     for name in access.hidden:
         yield from _cover(name, covers)
     for name in access.read:
-        yield from sources.bind(name) if any(is_below(name, place) for place in access.hidden) else ()
+        yield from sources.bind(name) if any(lies_in(name, place) for place in access.hidden) else ()
     yield from ("--dir", access.cwd) if access.cwd != "/" else ()
     for name in covers:
         yield from ("--remount-ro", name)

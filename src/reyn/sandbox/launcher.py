@@ -1,4 +1,4 @@
-"""The program that confines itself and becomes another one: executed by the bare interpreter inside the sandbox.
+"""The program that confines itself, then executes the requested one. The bare interpreter runs it inside the sandbox.
 
 `launcher SPECIFICATION`: the descriptor of what to do, as `marshal` writes it. It sets limits, protects devices, gives
 up the identity of root, applies Landlock rules if there are any, installs the system-call filter and executes the

@@ -207,19 +207,19 @@ def python_folders(private: tuple[str, ...]) -> list[str]:
         part
         for part in _python_parts()
         if part not in private
-        and (not part.startswith(("/usr/", "/lib/", "/bin/")) or any(is_below(part, place) for place in private))
+        and (not part.startswith(("/usr/", "/lib/", "/bin/")) or any(lies_in(part, place) for place in private))
     ]
 
 
-def is_below(path: str, folder: str) -> bool:
+def lies_in(path: str, folder: str) -> bool:
     return path.startswith(f"{folder.rstrip('/')}/")
 
 
 def private_below(folder: str, private: tuple[str, ...]) -> list[str]:
     """Return the uppermost private paths below a folder of the system, by the folder's name."""
     real = os.path.realpath(folder)
-    inner = [place for place in private if is_below(place, real)]
-    upper = [place for place in inner if not any(is_below(place, other) for other in inner)]
+    inner = [place for place in private if lies_in(place, real)]
+    upper = [place for place in inner if not any(lies_in(place, other) for other in inner)]
     return [folder + place[len(real) :] for place in upper]
 
 
@@ -236,9 +236,9 @@ def private_places(places: Iterable[str], restricted: Callable[[str], Iterable[s
     found = [
         place
         for place in places
-        if place not in system and (place in folders or any(is_below(place, folder) for folder in folders))
+        if place not in system and (place in folders or any(lies_in(place, folder) for folder in folders))
     ]
-    upper = [folder for folder in folders if not any(is_below(folder, other) for other in folders)]
+    upper = [folder for folder in folders if not any(lies_in(folder, other) for other in folders)]
     for folder in upper:
         found += restricted(folder)
     return tuple(dict.fromkeys(found))

@@ -24,9 +24,9 @@ from reyn.documents import (
     trust_classes,
 )
 from reyn.errors import AgentNotFound, SkillInvalid, codes
-from reyn.folders import names_in
+from reyn.folders import DEFINITIONS, names_in
 from reyn.journal import kinds
-from reyn.skills.front_matter import FRONT_MATTER
+from reyn.skills.front_matter import FRONT_MATTER, credential_findings
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.values import END, ConversationSettings, Skill
 
@@ -187,7 +187,7 @@ class Agents:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of all agents; `default` is one even without a file."""
-        files = [self.folder / name for name in names_in(self._root, AGENTS) if name.endswith(".md")]
+        files = [self.folder / name for name in names_in(self._root, AGENTS, below=DEFINITIONS) if name.endswith(".md")]
         names = {nfc(path.stem) for path in files if path.is_file()}
         yield from sorted({DEFAULT, *(name for name in names if is_valid_name(name))})
 
@@ -240,10 +240,10 @@ class Agents:
             )
         label = f"{AGENTS}/{path.name}"
         try:
-            document = parse_front_matter(read_text(path, label, inside=self._root), label)
+            document = parse_front_matter(read_text(path, label, inside=self._root, below=DEFINITIONS), label)
         except DocumentError as error:
             raise SkillInvalid(f"agent `{name}` has errors:", [error.finding]) from error
-        findings = check_keys(document, AgentFrontMatter, FRONT_MATTER)
+        findings = [*check_keys(document, AgentFrontMatter, FRONT_MATTER), *credential_findings(document)]
         value = document.value if isinstance(document.value, dict) else {}
         if not findings and value["name"] != nfc(path.stem):
             message = f"`name` is `{value['name']}`, but the file is `{path.name}`"

@@ -11,6 +11,7 @@ from reyn.skills.names import is_valid_name
 from reyn.skills.values import USER_MESSAGE, ArtifactType
 
 if TYPE_CHECKING:
+    from reyn.jsonschema import Schema
     from reyn.skills.folder import SkillFolder
 
 ANY_OBJECT = ArtifactType("artifact", {"type": "object"})
@@ -29,6 +30,14 @@ class Artifacts:
         if name not in self._types:
             self._types[name] = self._read(source, name, path)
         return self._types[name]
+
+    def define(self, name: str, schema: Schema, source: Document, node: str) -> ArtifactType:
+        """Return the type with a name: that of its file, or a derived one if there is no file."""
+        if self._folder.exists(f"artifacts/{name}.yaml"):
+            return self.get(source, name, "nodes", node, "as") or ANY_OBJECT
+        derived = self._types.get(name) or ArtifactType(name, schema)
+        self._types[name] = derived
+        return derived
 
     def check_user_message(self) -> None:
         """Report a file of the skill that redefines the built-in `user_message`."""

@@ -12,19 +12,33 @@ import subprocess
 import msgspec
 
 from reyn.errors import GraphvizUnavailable
+from reyn.skills.fan_out import phases_of_branches
 from reyn.skills.graph import may_finish, successors
-from reyn.skills.values import END, Skill, is_skill_node
+from reyn.skills.values import END, Branch, Skill
 
 _START = ""  # the source of the edge into the entry; no phase has this name
 _TIMEOUT = 60
-_MERMAID_SHAPES = {"phase": '["{}"]', "skill": '[["{}"]]', "end": '((("{}")))'}
-_DOT_SHAPES = {"phase": "shape=box", "skill": "shape=box peripheries=2", "end": "shape=doublecircle"}
+_MERMAID_SHAPES = {
+    "phase": '["{}"]',
+    "skill": '[["{}"]]',
+    "rules": '{{"{}"}}',
+    "fan_out": '[/"{}"\\]',
+    "end": '((("{}")))',
+}
+_DOT_SHAPES = {
+    "phase": "shape=box",
+    "skill": "shape=box peripheries=2",
+    "rules": "shape=diamond",
+    "fan_out": "shape=trapezium",
+    "end": "shape=doublecircle",
+}
 
 
 class Edge(msgspec.Struct, frozen=True):
     """An edge of the graph with its artifact type; empty for an edge to a sub-skill.
 
-    `text` says when to choose it, if the author wrote it. A loop leads back to an ancestor.
+    `text` says when to choose it, if the author wrote it, and `when` is the condition on it. A loop leads back to an
+    ancestor.
     """
 
     source: str
@@ -32,10 +46,17 @@ class Edge(msgspec.Struct, frozen=True):
     artifact: str
     is_loop: bool = False
     text: str = ""
+    when: str = ""
 
     @property
     def label(self) -> str:
-        return ": ".join(part for part in (self.artifact, self.text) if part)
+        """The artifact, and when the edge is taken."""
+        return ": ".join(part for part in (self.artifact, self.choice) if part)
+
+    @property
+    def choice(self) -> str:
+        """When the edge is taken, in words and as a condition."""
+        return " ".join(part for part in (self.text, f"[{self.when}]" if self.when else "") if part)
 
 
 def nodes(skill: Skill) -> tuple[str, ...]:
@@ -53,15 +74,33 @@ def edges(skill: Skill) -> tuple[Edge, ...]:
             _artifact_into(skill, target),
             (node, target) in loops,
             " ".join(skill.edge_texts.get(node, {}).get(target, "").split()),
+            _condition(skill, node, target),
         )
         for node in discovered
         for target in _targets_of(skill, node)
     )
 
 
-def node_kind(node: str) -> str:
-    """Return `phase`, `skill` (a sub-skill) or `end`."""
-    return "end" if node == END else "skill" if is_skill_node(node) else "phase"
+def node_kind(skill: Skill, node: str) -> str:
+    """Return `end`, or what a visit of a node does: `phase`, `skill` (a sub-skill) or `fan_out`."""
+    return "end" if node == END else skill.node_kind(node)
+
+
+def branch_lines(skill: Skill, node: str) -> list[str]:
+    """Return what a node runs, a line for each kind of branch; nothing for other nodes."""
+    settings = skill.fan_out(node)
+    if settings is None:
+        return []
+    need = "" if settings.need == "all" else f", need {settings.need}"
+    if settings.each is not None:
+        each, [branch] = settings.each, settings.branches
+        return [f"each {each.items} ⇉ {_branch_text(branch)}, {each.max_parallel} at a time{need}"]
+    *first, last = [f"{branch.name} ⇉ {_branch_text(branch)}" for branch in settings.branches]
+    return [*first, f"{last}{need}"]
+
+
+def _branch_text(branch: Branch) -> str:
+    return f"{branch.do} ({branch.output})" if branch.output else branch.do
 
 
 def to_text(skill: Skill) -> str:
@@ -72,6 +111,7 @@ def to_text(skill: Skill) -> str:
     lines = [f"● entry ─▶ {_listed(_entry_edge(skill))}"]
     for node, leaving in outgoing.items():
         lines.append(node)
+        lines += [f"  │ {line}" for line in branch_lines(skill, node)]
         for edge in leaving:
             branch = "└─" if edge is leaving[-1] else "├─"
             lines.append(f"  {branch}{'↺' if edge.is_loop else '▶'} {_listed(edge)}")
@@ -81,7 +121,7 @@ def to_text(skill: Skill) -> str:
 def _listed(edge: Edge) -> str:
     title = "◉ end" if edge.target == END else edge.target
     artifact = f" ({edge.artifact})" if edge.artifact else ""
-    return f"{title}{artifact}{f': {edge.text}' if edge.text else ''}"
+    return f"{title}{artifact}{f': {edge.choice}' if edge.choice else ''}"
 
 
 def to_mermaid(skill: Skill) -> str:
@@ -92,7 +132,9 @@ def to_mermaid(skill: Skill) -> str:
 
     ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
     lines = ["flowchart TD", '    start(["entry"])']
-    lines += [f"    {name}{_MERMAID_SHAPES[node_kind(node)].format(escape(node))}" for node, name in ids.items()]
+    for node, name in ids.items():
+        title = "<br/>".join(map(escape, [node, *branch_lines(skill, node)]))
+        lines.append(f"    {name}{_MERMAID_SHAPES[node_kind(skill, node)].format(title)}")
     for edge in (_entry_edge(skill), *edges(skill)):
         label = f'|"{escape(edge.label)}"|' if edge.label else ""
         arrow = "-.->" if edge.is_loop else "-->"
@@ -114,7 +156,9 @@ def to_dot(skill: Skill) -> str:
         '  edge [fontname="monospace" fontsize=11]',
         '  start [shape=circle style=filled fillcolor=black width=0.15 label="" tooltip="entry"]',
     ]
-    lines += [f"  {name} [label={quote(node)} {_DOT_SHAPES[node_kind(node)]}]" for node, name in ids.items()]
+    for node, name in ids.items():
+        title = quote("\n".join([node, *branch_lines(skill, node)])).replace("\n", "\\n")
+        lines.append(f"  {name} [label={title} {_DOT_SHAPES[node_kind(skill, node)]}]")
     for edge in (_entry_edge(skill), *edges(skill)):
         style = " style=dashed" if edge.is_loop else ""
         lines.append(f"  {ids.get(edge.source, 'start')} -> {ids[edge.target]} [label={quote(edge.label)}{style}]")
@@ -160,6 +204,16 @@ def _artifact_into(skill: Skill, target: str) -> str:
     return skill.phases[target].input_name if target in skill.phases else ""
 
 
+def _condition(skill: Skill, node: str, target: str) -> str:
+    """Return the condition on an edge; the rules that lead to one successor, one after the other."""
+    if node in skill.rules:
+        rules = enumerate(skill.rules[node], start=1)
+        texts = (f"{number}. {rule.when or 'else'}" for number, rule in rules if rule.to == target)
+    else:
+        texts = (text for text in (skill.conditions.get(node, {}).get(target, ""),) if text)
+    return " ".join("; ".join(texts).split())
+
+
 def _targets_of(skill: Skill, node: str) -> tuple[str, ...]:
     if node == END:
         return ()
@@ -174,7 +228,9 @@ def _walk(skill: Skill) -> tuple[tuple[str, ...], set[tuple[str, str]]]:
     finished: set[str] = set()
     loops: set[tuple[str, str]] = set()
     # Sorted by name, because equal skills may have their phases in different orders.
-    others = {*skill.phases, *skill.graph, *(name for names in skill.graph.values() for name in names)} - {END}
+    unvisited = phases_of_branches(skill) - skill.graph.keys()
+    others = {*skill.phases, *skill.graph, *(name for names in skill.graph.values() for name in names)}
+    others -= {END, *unvisited}
     for root in (skill.entry, *sorted(others)):
         if root in discovered:
             continue

@@ -60,7 +60,9 @@ def enrich(
     for index, step in enumerate(steps):
         errors += [PathError(index, key, message) for key, message in _read_errors(schema, step)]
         if step.into is not None:
-            bound = _bind(schema, step.into.split("."), _result_schema(step, result_type))
+            bound = _bind(
+                schema, step.into.split("."), _result_schema(step, result_type), is_certain=step.on_error == "fail"
+            )
             if bound is None:
                 message = f"cannot bind `{step.into}`: its parent is not an object"
                 errors.append(PathError(index, ("into",), message))
@@ -179,16 +181,22 @@ def _result_schema(step: AnyStep, result_type: Callable[[str], ArtifactType | No
     return RESULT_SCHEMA
 
 
-def _bind(schema: Schema, words: list[str], result: Schema) -> Schema | None:
-    """Return the schema with a result bound at a path; `None` if the path has no parent object."""
+def _bind(schema: Schema, words: list[str], result: Schema, *, is_certain: bool) -> Schema | None:
+    """Return the schema with a result bound at a path; `None` if the path has no parent object.
+
+    A result that is not certain may be missing, or null.
+    """
     if isinstance(schema, bool):
         return schema or None
     if len(words) == 1:
-        return _with(schema, words[0], result) if words[0] and _allows_type(schema, "object") else None
-    inner = _bind(_child(schema, words[0]), words[1:], result)
-    return None if inner is None else _with(schema, words[0], inner)
+        bound = result if is_certain else True
+        is_possible = words[0] and _allows_type(schema, "object")
+        return _with(schema, words[0], bound, is_required=is_certain) if is_possible else None
+    inner = _bind(_child(schema, words[0]), words[1:], result, is_certain=is_certain)
+    return None if inner is None else _with(schema, words[0], inner, is_required=is_certain)
 
 
-def _with(schema: Schema, word: str, child: Schema) -> dict[str, Any]:
+def _with(schema: Schema, word: str, child: Schema, *, is_required: bool = False) -> dict[str, Any]:
     known: dict[str, Any] = dict(schema) if isinstance(schema, dict) else {"type": "object"}
-    return known | {"properties": {**known.get("properties", {}), word: child}}
+    required = {"required": [*known.get("required", ()), word]} if is_required else {}
+    return known | {"properties": {**known.get("properties", {}), word: child}} | required

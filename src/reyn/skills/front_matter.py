@@ -11,6 +11,7 @@ from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
 from reyn.documents import Codes, Document, KeyPath, TrustClasses, check_keys, nearest, trust_classes, usable_keys
 from reyn.errors import Finding, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.secrets.handles import is_name
 from reyn.skills.values import (
     DEFAULT_ACT_TURNS,
     DEFAULT_OPS,
@@ -33,6 +34,12 @@ NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 OnError = Literal["fail", "skip", "empty"]
 
 
+class NodeSection(NodeSettings, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The settings of a node as they are written: its steps are parsed later, each with its position."""
+
+    check: tuple[Any, ...] = ()
+
+
 class SkillFrontMatter(msgspec.Struct, frozen=True):
     """Front matter of `skill.md`."""
 
@@ -50,8 +57,8 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
     description: str = ""
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()
-    graph: dict[str, tuple[str, ...] | dict[str, str | None]] = {}
-    nodes: dict[str, NodeSettings] = {}
+    graph: dict[str, Any] = {}
+    nodes: dict[str, NodeSection] = {}
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
     postprocessor: dict[str, Any] | None = None
@@ -146,12 +153,13 @@ def read_front_matter(
         The valid keys, or `None` if a required one is invalid, and every finding.
     """
     keys = document.value if isinstance(document.value, dict) else {}
-    findings = _graph_findings(document, keys.get("graph"))
-    ignore = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if findings else [])}
+    findings: list[Finding] = []
+    ignore = {*forbidden, *(key for key in keys if key.startswith("imported_"))}
     if isinstance(keys.get("context"), dict):
         findings += _context_findings(document.part("context"))
         ignore.add("context")
     findings += check_keys(document, shape, FRONT_MATTER, ignore=ignore)
+    findings += credential_findings(document)
     for key in forbidden.keys() & keys.keys():
         message = f"key `{key}` is not allowed in a phase"
         findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
@@ -159,29 +167,24 @@ def read_front_matter(
     return None if usable is None else msgspec.convert(usable, shape), findings
 
 
-def _graph_findings(document: Document, graph: Any) -> list[Finding]:
-    """Report successors that are not names, and texts that are not text; the general check would only name `graph`."""
-    findings = []
-    for name, targets in graph.items() if isinstance(graph, dict) else ():
-        if isinstance(targets, dict):
-            for target, text in targets.items():
-                if not isinstance(target, str):
-                    message = f"{target!r} is not a phase name"
-                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name))
-                elif text is not None and not isinstance(text, str):
-                    message, fix = f"{text!r} does not say when to choose `{target}`", "write a text"
-                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, target, fix=fix))
-            continue
-        if not isinstance(targets, list):
-            fix = f"write `{name}: [{targets}]`" if isinstance(targets, str) else "write a list of phases"
-            message = f"the successors of `{name}` must be a list, or a mapping to when to choose each"
-            findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, fix=fix))
-            continue
-        for index, target in enumerate(targets):
-            if not isinstance(target, str):
-                message = f"{target!r} is not a phase name"
-                findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
-    return findings
+ALL_CREDENTIALS = "*"
+"""In `required_credentials`: the secrets that the run above may use."""
+
+
+def credential_findings(document: Document) -> list[Finding]:
+    """Report entries of `required_credentials` that are neither the name of one secret nor `*`."""
+    names = document.value.get("required_credentials") if isinstance(document.value, dict) else None
+    return [
+        document.finding(
+            codes.WRONG_VALUE,
+            f"`{name}` is not the name of a secret",
+            "required_credentials",
+            index,
+            fix="name each secret: a capital letter, then capital letters, digits and `_`",
+        )
+        for index, name in enumerate(names if isinstance(names, list) else ())
+        if isinstance(name, str) and name != ALL_CREDENTIALS and not is_name(name)
+    ]
 
 
 def _context_findings(part: Document) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from reyn.skills.values import END, Skill, is_skill_node, skill_of
+from reyn.skills.values import END, Phase, Skill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from reyn.documents import Document
@@ -52,6 +52,15 @@ def dead_ends(graph: Mapping[str, Iterable[str]], finishing: Iterable[str]) -> l
     return [node for node in graph if node not in alive]
 
 
+def finishing_nodes(graph: Mapping[str, Iterable[str]], phases: Mapping[str, Phase]) -> set[str]:
+    """Return the nodes at which a run can end. The user ends a conversation that follows itself, by saying nothing."""
+    finishing = {name for name, targets in graph.items() if END in targets}
+    for name, phase in phases.items():
+        if phase.can_finish or (phase.conversation is not None and name in graph.get(name, ())):
+            finishing.add(name)
+    return finishing
+
+
 def _sources(graph: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     """Return the nodes that lead to each node."""
     sources: dict[str, list[str]] = {}
@@ -86,14 +95,15 @@ class LoadResult(NamedTuple):
         return None if self.errors else self.partial
 
     def document(self, phase: str | None = None) -> Document:
-        """Return the front matter of `skill.md`, or of a phase that `partial` has."""
-        document = self.folder.read("skill.md" if phase is None else f"phases/{phase}.md")
+        """Return the front matter of `skill.md`, or of a phase that `partial` has; a node with rules may have none."""
+        has_file = phase is not None and self.folder.exists(f"phases/{phase}.md")
+        document = self.folder.read(f"phases/{phase}.md" if has_file else "skill.md")
         assert document is not None
         return document
 
     @property
     def phase_documents(self) -> list[Document]:
         """The phases that could be read: the skill's own, and the shared ones that its graph reaches."""
-        reached = self.partial.phases if self.partial is not None else ()
-        files = dict.fromkeys([*self.folder.own_files("phases", ".md"), *(f"phases/{name}.md" for name in reached)])
+        reached = (f"phases/{name}.md" for name in (self.partial.phases if self.partial is not None else ()))
+        files = dict.fromkeys([*self.folder.own_files("phases", ".md"), *filter(self.folder.exists, reached)])
         return [document for file in files if (document := self.folder.read(file)) is not None]

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from reyn.documents import Document, KeyPath, nearest
+from reyn.documents import Document, KeyPath, Severity, nearest
 from reyn.errors import Finding, SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, check_must, members, must_groups
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
+from reyn.skills.edges import without_model
 from reyn.skills.flow import impossible_paths
 from reyn.skills.folder import SkillFolder, is_inside_project
 from reyn.skills.front_matter import (
@@ -29,13 +30,13 @@ from reyn.skills.front_matter import (
     parse_steps,
     read_front_matter,
 )
-from reyn.skills.graph import LoadResult, dead_ends, reachable
+from reyn.skills.graph import LoadResult
+from reyn.skills.graph_reader import GraphReader
 from reyn.skills.modules import Modules
-from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
-from reyn.skills.resolve import Library, ReadFiles
+from reyn.skills.names import is_valid_name, nfc
+from reyn.skills.node_reader import NodeReader, mismatched_results
+from reyn.skills.resolve import Library, ReadFiles, is_on_shelf
 from reyn.skills.values import (
-    ABORT,
-    END,
     STEP_TYPES,
     USER_MESSAGE,
     AnyStep,
@@ -48,13 +49,12 @@ from reyn.skills.values import (
     RunOp,
     RunSkill,
     Skill,
-    is_skill_node,
-    skill_of,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reyn.skills.values import NodeSettings
     from reyn.vocabulary import Vocabulary
 
     Ancestors = tuple[tuple[Path, str], ...]
@@ -139,7 +139,12 @@ class _Loader:
         self.skills: dict[str, Skill | None] = {}
         self.sub_skills: dict[str, LoadResult] = {}
         self.front = SkillFrontMatter("skill", folder.name, "", "")
+        self.graph = self._graph_reader(Document("skill.md", {}, {}), "", {})
         self._read_phases: set[str] = set()
+
+    def _graph_reader(self, document: Document, entry: str, nodes: Mapping[str, NodeSettings]) -> GraphReader:
+        load = partial(self._load_sub_skill, document)
+        return GraphReader(document, entry, nodes, self.folder, self.artifacts, load)
 
     def load(self) -> Skill | None:
         skill = self._skill()
@@ -164,34 +169,36 @@ class _Loader:
         if document is None or front is None:
             return None
         self.document, self.front, self._report = document, front, partial(self.folder.report, document)
+        self.graph = self._graph_reader(document, front.entry, front.nodes)
         self.ancestors = (*self.ancestors[:-1], (self.folder.path.resolve(), front.name))
         self._check_names()
-        graph = self._graph()
-        texts = {
-            node: found
-            for node in graph
-            if isinstance(edges := front.graph.get(node), dict)
-            and (found := {target: text.strip() for target, text in edges.items() if text and text.strip()})
-        }
-        phases = {name: phase for name in graph if not is_skill_node(name) and (phase := self._phase(name))}
+        graph = self.graph.reached()
+        nodes = NodeReader(document, front.nodes, self.folder, self.artifacts).read(
+            self._load_sub_skill, self._result_type
+        )
+        names = filter(self.graph.has_file, dict.fromkeys((*graph, *nodes.phases)))
+        phases = {name: phase for name in names if (phase := self._phase(name))}
         final_output = self.artifacts.get(document, front.final_output, "final_output")
         postprocessor = self._postprocessor(final_output)
-        self._check_dead_ends(graph, phases)
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["routing"], fields["model_class"]  # the phases have it
         skill = Skill(
             **fields
+            | self.graph.parts(graph)
             | {
-                "graph": graph,
-                "edge_texts": texts,
                 "phases": phases,
+                "types": nodes.types,
                 "final_output": final_output or ANY_OBJECT,
                 "postprocessor": postprocessor,
                 "skills": self._all_skills(),
                 "modules": self.modules.sources(),
             }
         )
-        self._check_sub_skill_types(skill)
+        skill = self.graph.with_inferred_phases(skill)
+        self.graph.check_dead_ends(graph, skill.phases)
+        skill = nodes.with_checks(skill, self._steps, self.modules.sources)
+        for node, message in mismatched_results(skill):
+            self._report(codes.TYPE_MISMATCH, message, "graph", node)
         return skill
 
     def _all_skills(self) -> dict[str, Skill]:
@@ -208,73 +215,21 @@ class _Loader:
         if not is_valid_name(self.front.name):
             fix = "start with a letter, then use letters, digits, `_` and `-`"
             self._report(codes.WRONG_NAME, f"invalid skill name `{self.front.name}`", "name", fix=fix)
+        else:
+            self._check_folder_name()
         self.folder.check_names()
         self.artifacts.check_user_message()
 
-    def _graph(self) -> dict[str, tuple[str, ...]]:
-        """Return the part of the graph that the entry reaches; report every node that does not exist."""
-        if END in self.front.graph:
-            self._report(codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="remove this key")
-        self._check_reserved_names()
-        nodes = reachable(self.front.graph, self.front.entry)
-        for name in sorted(self._named() - {END, *nodes}):
-            if not is_skill_node(name) and not (is_valid_name(name) and self.folder.exists(f"phases/{name}.md")):
-                self._report_unknown_phase(name)
-        for name in nodes:
-            if is_skill_node(name):
-                self._check_skill_node(name)
-        return {name: tuple(dict.fromkeys(self.front.graph.get(name, ()))) or (END,) for name in nodes}
-
-    def _named(self) -> set[str]:
-        """Return every node that skill.md names."""
-        graph = self.front.graph
-        return {self.front.entry, *graph, *(name for targets in graph.values() for name in targets)}
-
-    def _check_reserved_names(self) -> None:
-        """Report phases that are named as one of the choices that every phase has."""
-        fix = f"rename the phase; `{END}` and `{ABORT}` are choices of every phase"
-        for file in self.folder.own_files("phases", ".md"):
-            name = file.removeprefix("phases/").removesuffix(".md")
-            phase = self.folder.read(file) if is_reserved_phase_name(name) else None
-            if phase is not None:
-                self.folder.report(phase, codes.RESERVED_NAME, f"a phase cannot be named `{name}`", "name", fix=fix)
-        for name in sorted(filter(is_reserved_phase_name, self._named() - {END})):
-            path = self._path_of_node(name)
-            self._report(codes.RESERVED_NAME, f"a phase cannot be named `{name}`", *path, fix=fix)
-
-    def _check_skill_node(self, node: str) -> None:
-        path = self._path_of_node(node)
-        if not is_valid_skill_node(node):
-            fix = "write `@skill`, `@skill[isolated]` or `@skill[shared]`"
-            self._report(codes.WRONG_NAME, f"invalid sub-skill node `{node}`", *path, fix=fix)
-            return
-        self._load_sub_skill(self.document, skill_of(node), *path)
-        if len(set(self.front.graph.get(node, ()))) > 1:
-            message = f"sub-skill node `{node}` has several successors, but no model chooses between them"
-            self._report(codes.TYPE_MISMATCH, message, "graph", node, fix="keep one successor")
-
-    def _check_dead_ends(self, graph: dict[str, tuple[str, ...]], phases: dict[str, Phase]) -> None:
-        if any(name not in phases for name in graph if not is_skill_node(name)):
-            return
-        # The user ends a conversation that follows itself, by saying nothing more.
-        open_ended = {name for name, phase in phases.items() if phase.conversation is not None and name in graph[name]}
-        finishing = {name for name, to in graph.items() if END in to} | open_ended
-        finishing |= {name for name, phase in phases.items() if phase.can_finish}
-        for name in dead_ends(graph, finishing):
-            message = f"phase `{name}` cannot reach `end`"
-            self._report(codes.DEAD_END, message, "graph", name, fix="add `end` to one of its successors")
-
-    def _check_sub_skill_types(self, skill: Skill) -> None:
-        """Check that the result of every sub-skill node is an input of its successor; no model converts it."""
-        known = {END, *skill.phases, *(node for node in skill.graph if skill_of(node) in skill.skills)}
-        for node in filter(is_skill_node, known):
-            result = skill.skills[skill_of(node)].result
-            for target in known.intersection(skill.graph[node]):
-                accepted = (skill.final_output,) if target == END else skill.inputs_of(target)
-                if (result.name, result.schema) not in [(one.name, one.schema) for one in accepted]:
-                    names = " | ".join(one.name for one in accepted)
-                    message = f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`"
-                    self._report(codes.TYPE_MISMATCH, message, "graph", node)
+    def _check_folder_name(self) -> None:
+        """Report a name that differs from the folder, by which the skill is found: rules of the operator name it."""
+        folder, is_found = self.folder.path, is_on_shelf(self.folder.path)
+        target = folder.resolve()
+        name = nfc((folder if is_found and not is_on_shelf(target) else target).name)
+        if self.front.name != name:
+            severity: Severity = "error" if is_found else "warning"
+            message = f"`name` is `{self.front.name}`, but the folder is `{name}`"
+            fix = "rename one of them; a skill is found by the name of its folder"
+            self._report(codes.WRONG_NAME, message, "name", fix=fix, severity=severity)
 
     # -- phases ---------------------------------------------------------------------------------------
 
@@ -282,7 +237,7 @@ class _Loader:
         file = f"phases/{name}.md"
         self._read_phases.add(name)
         if not is_valid_name(name) or not self.folder.exists(file):
-            self._report_unknown_phase(name)
+            self.graph.report_unknown_phase(name)
             return None
         document = self.folder.read(file)
         front = self._front_matter(document, PhaseFrontMatter, FORBIDDEN_IN_PHASE)
@@ -291,7 +246,9 @@ class _Loader:
         if front.name != name:
             message = f"`name` is `{front.name}`, but the file is `{file}`"
             self.folder.report(document, codes.WRONG_NAME, message, "name", fix=f"write `name: {name}`")
-        if not document.body.strip():
+        if self.graph.has_rules(name):
+            self.folder.findings += without_model(document, name)
+        elif not document.body.strip() and not self.graph.has_no_model(name):
             fix = "write them below the front matter"
             self.folder.report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
         for index, kind in enumerate(front.allowed_ops):
@@ -314,20 +271,9 @@ class _Loader:
         if fields["conversation"] is not None and USER_MESSAGE not in known:
             message = f"a conversation needs `user_message` in `input`, which is `{front.input}`"
             self.folder.report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
-        fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
+        ops = () if self.graph.has_rules(name) else tuple(dict.fromkeys(allowed))
+        fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": ops}
         return Phase(**fields | {"must": must_groups(front.must, self.vocabulary)})
-
-    def _report_unknown_phase(self, name: str) -> None:
-        fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])
-        message = f"unknown phase `{name}`: no file `phases/{name}.md`"
-        self._report(codes.UNKNOWN_PHASE, message, *self._path_of_node(name), fix=fix)
-
-    def _path_of_node(self, node: str) -> KeyPath:
-        """Return the path in skill.md that names a node."""
-        for source, targets in self.front.graph.items():
-            if node in targets:
-                return ("graph", source, node if isinstance(targets, dict) else targets.index(node))
-        return ("graph", node) if node in self.front.graph else ("entry",)
 
     # -- steps ----------------------------------------------------------------------------------------
 
@@ -407,7 +353,7 @@ class _Loader:
             return
         self.skills[name] = None
         try:
-            folder = self.reader.files.skills[name] = self.reader.library.find(name)
+            folder = self.reader.files.skills[name] = self.reader.library.find_named(name)
             cycle_start = next((n for n, (known, _) in enumerate(self.ancestors) if known == folder.resolve()), None)
             if cycle_start is not None or len(self.ancestors) >= _MAX_NESTING:
                 names = [known for _, known in self.ancestors[cycle_start or 0 :]]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import DocumentError, nearest_hint, read_error, read_text
 from reyn.errors import Finding, SkillNotFound, codes
-from reyn.folders import FOLDER, OpenFolder, names_in, open_inside
-from reyn.skills.names import find_path, nfc
+from reyn.folders import DEFINITIONS, FOLDER, OpenFolder, names_in, open_inside
+from reyn.skills.names import find_path, is_valid_name, nfc
 
 if TYPE_CHECKING:
     from reyn.skills.values import Skill
@@ -143,18 +143,24 @@ def open_folder(folder: Path) -> OpenFolder:
         OSError: There is none, or a link leads out of the project.
     """
     parts = folder.parts
-    depth = 3 if parts[-3:-1] in _PLACES else 2 if parts[-2:] == ("reyn", "shared") else 0
-    handle = open_inside(folder.parents[depth - 1], folder) if depth else os.open(folder, FOLDER)
+    is_shared = parts[-2:] == (DEFINITIONS, "shared")
+    depth = 3 if is_on_shelf(folder) else 2 if is_shared else 0
+    below = DEFINITIONS if is_shared else ""
+    handle = open_inside(folder.parents[depth - 1], folder, below=below) if depth else os.open(folder, FOLDER)
     if handle is None:
-        raise OSError(errno.EXDEV, "a link leads out of the project")
+        raise OSError(errno.EXDEV, f"a link leads out of {f'`{below}/`' if below else 'the project'}")
     return OpenFolder(os.fspath(folder), handle)
 
 
 class Library:
     """The skills that a project can name, and its shared folders."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, written: tuple[str, ...] = ("output/",)) -> None:
+        """Name the project, and the path patterns that runs may write: a link of a shelf does not lead there."""
         self._root = root
+        real = os.path.realpath(root).rstrip("/")
+        places = (".reyn/", *(pattern.partition("*")[0].removeprefix("./") for pattern in written))
+        self._written = tuple(f"{real}/{place}" for place in places)
         self.shared = (root / "reyn" / "shared", STDLIB)
         self._shelves = (*((root, f"reyn/{shelf}") for shelf in SHELVES), (STDLIB, "skills"))
         self._loaded: dict[Path, tuple[Skill, Vocabulary, ReadFiles]] = {}
@@ -200,22 +206,38 @@ class Library:
         Raises:
             SkillNotFound: there is no such skill.
         """
-        if is_path(name):
+        if is_path(name) and _on_shelf(name) is None:
             with suppress(OSError, RuntimeError, ValueError):  # too long, a symlink loop, an unknown home
                 folder = (self._root / Path(name).expanduser()).resolve()
                 folder = folder.parent if folder.name == "skill.md" else folder
                 if (folder / "skill.md").is_file():
                     return folder
             raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
+        return self.find_named(name)
+
+    def find_named(self, name: str) -> Path:
+        """Return the folder of a skill that a file of the project names: by its name, or as `reyn/project/NAME`.
+
+        Another path could lead anywhere, or to a skill that a model has written.
+
+        Raises:
+            SkillNotFound: there is no such skill, or it is given by another path.
+        """
         if len(name) > 255:
             raise SkillNotFound(f"skill name of {len(name)} characters is too long")
-        for root, shelf in self._shelves:
+        shelves, place = self._shelves, _on_shelf(name)
+        if is_path(name):
+            if place is None:
+                fix = f"name a skill in {' or '.join(f'`reyn/{shelf}/`' for shelf in SHELVES)}"
+                raise SkillNotFound(f"`{name}` is a path; {fix}")
+            shelves, name = ((self._root, f"reyn/{place[0]}"),), place[1]
+        for root, shelf in shelves:
             found = find_path(root, f"{shelf}/{name}")
             if found is not None and os.path.isfile(f"{found}/skill.md"):  # noqa: PTH113 - a `Path` costs more
-                if not _is_below(os.path.realpath(found), os.path.realpath(root)):
-                    place = f"`{shelf}/{name}`"
+                if reason := self._refused(str(found), str(root)):
+                    place_text = f"`{shelf}/{name}`"
                     hint = f"Copy the folder, or use its path: `{found.resolve()}`."
-                    raise SkillNotFound(f"{place} is a link that points outside the project; it is not read", hint=hint)
+                    raise SkillNotFound(f"{place_text} is a link that points {reason}; it is not read", hint=hint)
                 return found
         folders = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
         guess = nearest_hint(nfc(name), [known for known, _, _ in self])
@@ -223,6 +245,15 @@ class Library:
             f"no skill `{name}` in {folders} or the standard library",
             hint=guess or None,
         )
+
+    def _refused(self, found: str, root: str) -> str:
+        """Say where the link of a shelf leads, if its skill is not used; empty if it is used, or there is no link."""
+        real, real_root = os.path.realpath(found), os.path.realpath(root)
+        if not _is_below(real, real_root):
+            return "outside the project"
+        is_link = real[len(real_root) :] != found[len(root) :]
+        is_written = is_link and _is_written(real, real_root, self._written)
+        return "to files that runs write" if is_written else ""
 
     def __iter__(self) -> Iterator[tuple[str, str, Path]]:
         """Yield every skill that can be found by name: name, shelf, folder."""
@@ -239,7 +270,7 @@ class Library:
         seen: set[str] = set()
         root = os.path.realpath(self._root)
         for shelf, place in zip(SHELVES, self.shelves, strict=True):
-            for name, folder in _skills_in(place, root):
+            for name, folder in _skills_in(place, root, self._written):
                 if name not in seen:
                     seen.add(name)
                     yield name, shelf, folder
@@ -248,9 +279,11 @@ class Library:
                 yield name, STANDARD, folder
 
 
-def _skills_in(shelf: str, root: str) -> Iterator[tuple[str, str]]:
-    """Yield name and folder of each skill in a folder. Links that lead out of the root are left out."""
-    if not _is_below(os.path.realpath(shelf), root):
+def _skills_in(shelf: str, root: str, written: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield name and folder of each skill in a folder. Links that lead out of the root, or to files that runs write,
+    are left out."""
+    real = os.path.realpath(shelf)
+    if not _is_below(real, root) or (os.path.islink(shelf) and _is_written(real, root, written)):  # noqa: PTH114 - costs
         return
     try:
         with os.scandir(shelf) as entries:
@@ -258,8 +291,11 @@ def _skills_in(shelf: str, root: str) -> Iterator[tuple[str, str]]:
     except OSError:
         return
     for child in children:
-        is_inside = not child.is_symlink() or _is_below(os.path.realpath(child.path), root)
-        if is_inside and os.path.isfile(f"{child.path}/skill.md"):  # noqa: PTH113 - a `Path` costs more than the call
+        if child.is_symlink():
+            target = os.path.realpath(child.path)
+            if not _is_below(target, root) or _is_written(target, root, written):
+                continue
+        if os.path.isfile(f"{child.path}/skill.md"):  # noqa: PTH113 - a `Path` costs more than the call
             yield nfc(child.name), child.path
 
 
@@ -267,11 +303,34 @@ def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(f"{root.rstrip('/')}/")
 
 
+def _is_written(path: str, root: str, written: tuple[str, ...]) -> bool:
+    """Return whether runs may write a folder that a link leads to, or a part of it.
+
+    What they may write above `reyn/` does not cover it.
+    """
+    folder, definitions = f"{path}/", f"{root}/{DEFINITIONS}/"
+    places = (place for place in written if place.startswith(definitions) or not folder.startswith(definitions))
+    return any(folder.startswith(place) or place.startswith(folder) for place in places)
+
+
 @cache
 def _standard_skills() -> tuple[tuple[str, str], ...]:
     """Return the skills of the standard library, which do not change while the process runs."""
     folder = str(STDLIB / "skills")
     return tuple(_skills_in(folder, os.path.realpath(folder)))
+
+
+def _on_shelf(path: str) -> tuple[str, str] | None:
+    """Return the shelf and the name in `reyn/project/NAME`; `None` for every other path."""
+    match path.split("/"):
+        case ["reyn", shelf, name] if shelf in SHELVES and is_valid_name(name):
+            return shelf, name
+    return None
+
+
+def is_on_shelf(folder: Path) -> bool:
+    """Return whether a folder is one in which a skill is found by name."""
+    return folder.parts[-3:-1] in _PLACES
 
 
 def is_path(name: str) -> bool:

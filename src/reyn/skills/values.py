@@ -20,6 +20,10 @@ from reyn.jsonschema import Schema
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10
 END = "end"
+NodeKind = Literal["phase", "skill", "rules", "fan_out"]
+"""What a visit of a node does: ask a model, run a skill, apply rules, or run branches."""
+MAX_PARALLEL = 100
+"""The maximum number of branches that execute at the same time."""
 MIN_TOKENS = 200
 """The smallest `max_tokens` of a conversation."""
 ABORT = "abort"
@@ -154,6 +158,8 @@ class PlacedStep(NamedTuple):
     @property
     def location(self) -> str:
         """The list of steps, for messages."""
+        if self.path[0] == "nodes":
+            return f"the check of `{self.path[1]}`"
         return "the postprocessor" if self.phase is None else f"the preprocessor of `{self.phase}`"
 
 
@@ -186,16 +192,97 @@ class MustAny(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     any: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
+class PhaseBranch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A branch that is a phase of the skill, run as a skill of that one phase with `output` as its final output."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="do output")
+
+    do: str
+    output: str
+
+
+class Each(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`each` of a node: one branch for each item of a list.
+
+    Attributes:
+        items: The path of the list in the artifact that arrives.
+        do: The branch: `@skill`, or a phase.
+        output: The artifact type that a phase produces; a skill has its own.
+        max_parallel: How many branches execute at the same time.
+    """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="in do output max_parallel")
+
+    items: str = msgspec.field(name="in")
+    do: str
+    output: str = ""
+    max_parallel: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARALLEL)] = 4
+
+
+class Branch(NamedTuple):
+    """A kind of branch of a node: its property in the joined artifact (empty for `each`), what it does, its output."""
+
+    name: str
+    do: str
+    output: str
+
+
 class NodeSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What skill.md says about a node of the graph.
 
     Attributes:
         fill: The fields of the node's artifact that ops fill, each with its source: `ops.file.write.path`.
+        each: The branches of a fan-out over the items of a list.
+        all: The branches of a fan-out to several skills or phases, by property of the joined artifact.
+        joined: The type of the joined artifact.
+        need: How many branches have to complete: `all`, `any` (one) or a number.
+        check: Steps on the artifact that a visit proposes. A failure is a rejected answer; without a model, the visit
+            fails.
+        on_item_error: What the failure of a branch does: `fail` ends the others and the visit, `collect` leaves it out
+            of the joined artifact and lists it under `errors`, `retry` runs it again before it fails.
     """
 
-    TRUST: ClassVar[TrustClasses] = trust_classes(plain="fill")
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="fill need on_item_error as", section="each all check")
 
     fill: dict[str, str] = {}
+    each: Each | None = None
+    all: dict[str, str | PhaseBranch] = {}
+    joined: str = msgspec.field(name="as", default="")
+    need: Literal["all", "any"] | Annotated[int, msgspec.Meta(ge=1)] = "all"
+    on_item_error: Literal["fail", "collect", "retry"] = "fail"
+    check: tuple[AnyStep, ...] = ()
+
+    @property
+    def is_fan_out(self) -> bool:
+        """Whether the node runs branches."""
+        return self.each is not None or bool(self.all)
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        """The kinds of branches: one for `each`, all of `all`."""
+        if self.each is not None:
+            return (Branch("", self.each.do, self.each.output),)
+        return tuple(
+            Branch(name, one, "") if isinstance(one, str) else Branch(name, one.do, one.output)
+            for name, one in self.all.items()
+        )
+
+    @property
+    def max_parallel(self) -> int:
+        """How many branches execute at the same time; those of `all` execute together."""
+        return self.each.max_parallel if self.each is not None else max(1, len(self.all))
+
+
+class GraphRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rule of a node without a model: if the condition `when` holds (`None` for `else`), the run goes on at `to`.
+
+    `artifact` is the type of the artifact that the rule makes from `data`; without it, what arrived goes on.
+    """
+
+    to: str
+    when: str | None = None
+    artifact: ArtifactType | None = None
+    data: Any = None
 
 
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -239,7 +326,10 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     Attributes:
         edge_texts: When to choose each successor, by phase and successor, where the author wrote it.
+        rules: The rules of nodes without a model, by node.
+        conditions: When a successor is a candidate of the model, by phase and successor, where the author limits it.
         nodes: What else the author says about a node, by node.
+        types: The artifact types that nodes name: outputs of phases that are branches, and joined artifacts.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
         function: The Python function that the skill was made from, as `module:name`; empty for a skill of files.
@@ -252,7 +342,10 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     graph: dict[str, tuple[str, ...]]
     final_output: ArtifactType
     edge_texts: dict[str, dict[str, str]] = {}
+    rules: dict[str, tuple[GraphRule, ...]] = {}
+    conditions: dict[str, dict[str, str]] = {}
     nodes: dict[str, NodeSettings] = {}
+    types: dict[str, ArtifactType] = {}
     description: str = ""
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()
@@ -289,6 +382,9 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         for name, phase in self.phases.items():
             for index, step in enumerate(phase.preprocessor):
                 yield PlacedStep(name, ("preprocessor", index), step)
+        for node, settings in self.nodes.items():
+            for index, step in enumerate(settings.check):
+                yield PlacedStep(None, ("nodes", node, "check", index), step)
         for index, step in enumerate(self.postprocessor.steps if self.postprocessor else ()):
             yield PlacedStep(None, ("postprocessor", "steps", index), step)
 
@@ -324,6 +420,19 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def holds_open(self, phase: str) -> bool:
         """Return whether a phase is a conversation that waits for further messages of the user."""
         return self.holds_conversation(phase) and phase in self.graph.get(phase, ())
+
+    def node_kind(self, node: str) -> NodeKind:
+        """Return what decides about a node."""
+        if is_skill_node(node):
+            return "skill"
+        if node in self.rules:
+            return "rules"
+        return "fan_out" if node in self.nodes and self.nodes[node].is_fan_out else "phase"
+
+    def fan_out(self, node: str) -> NodeSettings | None:
+        """Return the settings of a node that runs branches; `None` for other nodes."""
+        settings = self.nodes.get(node)
+        return settings if settings is not None and settings.is_fan_out else None
 
     def filled_fields(self, node: str) -> dict[str, str]:
         """Return the fields of a node's artifact that ops fill, each with its source."""

@@ -10,12 +10,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import ClassVar
-
 from msgspec.structs import replace
 
 from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, EventInvalid, RunBusy, RunInUse
@@ -24,62 +18,21 @@ from reyn.journal import (
     Balance,
     Batch,
     Blob,
-    Body,
     Cancel,
     Deletion,
     Event,
-    Journal,
     RaiseLimit,
-    RunRow,
     encode,
     kinds,
     link,
 )
 from reyn.testing.fixtures import NOTE, budget_reserved, budget_settled, events_after, phase_started, run_started
+from reyn.testing.journal_suite import begin, raises, row_of
+from reyn.testing.wake_conformance import WakeConformance
 
 
-def begin(journal: Journal, run_id: str, *bodies: Body) -> list[Event]:
-    """Store a new run with `run_started` and more events; return its events."""
-    events = events_after(run_id, [run_started(run_id), *bodies])
-    journal.append(run_id, 0, events, [NOTE])
-    return events
-
-
-def row_of(journal: Journal, run_id: str) -> RunRow:
-    row = journal.find(run_id)
-    assert row is not None
-    return row
-
-
-@contextmanager
-def raises(error: type[Exception]) -> Iterator[None]:
-    try:
-        yield
-    except error:
-        return
-    raise AssertionError(f"{error.__name__} was not raised")
-
-
-class JournalConformance:
-    is_durable: ClassVar[bool] = True
-
-    def make_journal(self, folder: Path) -> Journal:
-        raise NotImplementedError  # the subclass creates the journal under test
-
-    @contextmanager
-    def journal(self) -> Iterator[Journal]:
-        with tempfile.TemporaryDirectory() as folder, closing(self.make_journal(Path(folder))) as journal:
-            yield journal
-
-    @contextmanager
-    def connections(self) -> Iterator[tuple[Journal, Journal]]:
-        """Open a journal twice, as two processes do."""
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            closing(self.make_journal(Path(folder))) as journal,
-            closing(self.make_journal(Path(folder))) as other,
-        ):
-            yield journal, other
+class JournalConformance(WakeConformance):
+    """Tests of the whole port."""
 
     # -- budgets --------------------------------------------------------------------------------------
 
@@ -286,8 +239,10 @@ class JournalConformance:
     def test_a_run_has_at_most_one_claim(self) -> None:
         with self.journal() as journal:
             assert not journal.is_claimed("a")
+            journal.check_claim("a")
             with journal.claim("a"):
                 assert journal.is_claimed("a")
+                journal.check_claim("a")
                 with raises(RunBusy), journal.claim("a"):
                     pass
                 with journal.claim("b"):

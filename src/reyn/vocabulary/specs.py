@@ -38,6 +38,9 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     unsafe_fields: tuple[str, ...] = ()
     """Fields that make an unsafe form unsafe: the op ensures that a call without them has no lasting effect."""
 
+    shown: dict[str, Any] = {}
+    """Schemas of arguments as the model sees them, by name, where they differ: those of a foreign tool are bounded."""
+
     reveals: bool = False
     """Whether the result depends on the file or folder that the call names: such a form needs the verdict to read."""
 
@@ -67,6 +70,11 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         }
 
     @property
+    def offered(self) -> dict[str, Any]:
+        """The JSON Schema of the whole op object, as the model sees it."""
+        return _with_properties(self.arguments, self.shown) if self.shown else self.arguments
+
+    @property
     def fields(self) -> str:
         """The fields besides `kind` and `op`, as the model sees them: `path, offset?, limit?`."""
         parameters = self.parameters
@@ -79,7 +87,7 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         first, *others = self.arguments.get("anyOf", [{"required": []}])
         # Where one of several fields is enough, the model sees only the first.
         hidden = {"kind", "op"}.union(*(other["required"] for other in others))
-        properties = {name: schema for name, schema in self.arguments["properties"].items() if name not in hidden}
+        properties = {name: schema for name, schema in self.offered["properties"].items() if name not in hidden}
         needed = {*self.arguments["required"], *first["required"]}
         rest = {key: value for key, value in self.arguments.items() if key not in ("anyOf", "properties", "required")}
         return rest | {"properties": properties, "required": [name for name in properties if name in needed]}
@@ -194,10 +202,15 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         )
         return msgspec.structs.replace(self, forms=forms, targets=targets)
 
+    def shown_with(self, schemas: dict[str, Any]) -> OpSpec:
+        """Return the specification of an op of which the model sees these schemas of arguments."""
+        forms = tuple(msgspec.structs.replace(form, shown=schemas) for form in self.forms)
+        return msgspec.structs.replace(self, forms=forms)
+
     @property
     def alternatives(self) -> list[dict[str, Any]]:
         """The schemas of all calls: one for each form, or one for each form and target, if there are not too many."""
-        schemas = [form.arguments for form in self.forms]
+        schemas = [form.offered for form in self.forms]
         if self.target_field is None or not 0 < len(self.targets) <= MAX_ALTERNATIVES:
             return schemas
         return [

@@ -215,6 +215,30 @@ def sub_runs(folder: Path) -> Scenario:
     return scenario.executes("parent", answers, max_phase_retries=1)
 
 
+def fanned_out(folder: Path) -> Scenario:
+    """Branches that execute at the same time and change files: two phases, of which one fails, and a skill."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "child", {"c": ["end"]}, ops={"c": "file"})
+    bad = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    branches = "{one: {do: write, output: note}, two: '@child', three: {do: write, output: bad}}"
+    skill = write_skill(
+        scenario.seed,
+        "fan",
+        {"split": ["last"], "last": ["end"]},
+        inputs={"last": "both"},
+        ops={"last": "file"},
+        artifacts={"bad": bad},
+        skill_keys=f"nodes: {{split: {{all: {branches}, on_item_error: collect, as: both}}}}\n",
+    )
+    phase = "---\ntype: phase\nname: write\ninput: note\nallowed_ops: [file]\n---\nWrite.\n"
+    (skill / "phases/write.md").write_text(phase)
+    scenario.is_concurrent = True
+    # Branches that execute together count the answers of their parent alike, so each gets the first answers.
+    together = [act(file("write", "workspace:mine.txt", content="x\n")), finish("each"), "no"]
+    answers = [*together, "unused", "unused", "unused", "unused", with_ops(finish("all"), TWICE)]
+    return scenario.executes("fan", answers, max_phase_retries=1)
+
+
 def stopping_sub_runs(folder: Path) -> Scenario:
     """A step runs a skill that runs a skill, which asks a question, reaches a limit and has a failing model."""
     scenario = _with_files(folder)
@@ -489,6 +513,7 @@ ACTING = (
     reviewing_at_once,
     rolled_back,
     sub_runs,
+    fanned_out,
     stopping_sub_runs,
     steps_and_limits,
     conversing,

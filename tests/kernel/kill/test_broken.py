@@ -11,7 +11,8 @@ from reyn.journal.canonical import Blob
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import PerformOp
 from reyn.kernel.world.live import LiveWorld
-from reyn.kernel.world.op_performer import InstalledOp, OpPerformer, _call, _completed
+from reyn.kernel.world.op_outcomes import completed_outcome
+from reyn.kernel.world.op_performer import InstalledOp, OpPerformer, _call
 from reyn.ops import Env
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.testing import ScriptedModel
@@ -76,14 +77,14 @@ def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
 def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
     """It ignores the before-images of the recorded intent, so an edit that took place is repeated."""
 
-    async def replanned(self: OpPerformer, effect: PerformOp, run_op: InstalledOp, tape):
+    async def replanned(self: OpPerformer, effect: PerformOp, run_op: InstalledOp, tape, *_):
         call, env, op = _call(effect, tape), self.environments.env(tape), run_op.op
         plan = plan_op(op, call, env)
         held = {blob.hash: blob.content for blob in plan.blobs}
         env = Env(env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.recorded, env.file_bytes)
         applied = apply_changes(call, plan.changes, env)
-        result = applied.problem or plan.result or await perform_op(op, call, plan, env)
-        return _completed(effect, result, applied=len(effect.started.changes))
+        result = applied.problem or plan.result or (await perform_op(op, call, plan, env)).result
+        return completed_outcome(effect, result, applied=len(effect.started.changes))
 
     monkeypatch.setattr(OpPerformer, "perform", replanned)
     scenario = writing(arena / "project")

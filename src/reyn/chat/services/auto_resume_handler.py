@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 
 def interrupted_runs(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
-    """Return the runs without a parent that stopped in the middle, the oldest first. No process executes them."""
+    """Return the runs without a parent that stopped in the middle, the oldest first. No process executes them.
+
+    Submitted runs are left to workers.
+    """
     is_claimed = runtime.services.journal.is_claimed
-    rows = [row for row in runtime.runs.all() if row.status == "running" and not row.parent and not row.imported]
-    return [row for row in reversed(rows) if not is_claimed(row.run_id)]
+    rows = [row for row in runtime.runs.all() if row.status == "running" and not (row.parent or row.imported)]
+    return [row for row in reversed(rows) if not row.queue and not is_claimed(row.run_id)]
 
 
 def open_conversations(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:

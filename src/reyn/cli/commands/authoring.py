@@ -15,7 +15,6 @@ import msgspec
 from reyn.cli.groups import command, group
 from reyn.cli.options import choice_option, json_option, model_option
 from reyn.cli.project import open_existing_project, parse_input, project_ops, project_root, skill_name
-from reyn.cli.templates import TEMPLATES, function_template
 from reyn.cli.writer import Raw, Report, out, wants_json
 from reyn.errors import ConfigError, OpUnknown, RunNotFound
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from reyn.runtime import SyncRuntime
     from reyn.skills import Skill
 
-_PROJECT = Path(__file__).parent.parent / "new_project"
+_FILES = Path(__file__).parent.parent
+_TEMPLATES = ("linear", "loop", "branch")
 _IGNORED = ".reyn/\nreyn.local.yaml\n"
 _INPUT_INIT = '{"name": "Ada", "occasion": "harvest dinner"}'
 
@@ -36,16 +36,18 @@ def init_command(folder: str) -> Report:
     from reyn.cli.files import write_new_files
 
     root = Path(folder)
-    files = {
-        path.relative_to(_PROJECT).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(_PROJECT.rglob("*"))
-        if path.is_file()
-    }
-    write_new_files(root, files, optional={".gitignore": _IGNORED})
+    write_new_files(root, _files("new_project"), optional={".gitignore": _IGNORED})
     out.line(f"created a project in {root}")
     _trust(root.resolve())
     prefix = "" if root == Path() else f"cd {shlex.quote(str(root))} && "
     return Report(None, [f"next: {prefix}reyn run hello {shlex.quote(_INPUT_INIT)}"])
+
+
+def _files(folder: str, name: str = "") -> dict[str, str]:
+    """Return the files of a template by their paths in it, with `NAME` replaced."""
+    root = _FILES / folder
+    paths = (path for path in sorted(root.rglob("*")) if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_text("utf-8").replace("NAME", name) for path in paths}
 
 
 def _trust(root: Path) -> None:
@@ -64,12 +66,9 @@ def new_command() -> None:
     """Create files from a template."""
 
 
-_INPUT_NEW = '{"type": "user_message", "data": {"text": "Please greet me."}}\n'
-
-
 @new_command.command("skill", epilog="Example: reyn new skill menu_line --template loop")
 @click.argument("name")
-@choice_option("--template", tuple(TEMPLATES), "Shape of the graph.")
+@choice_option("--template", _TEMPLATES, "Shape of the graph.")
 @click.option("--local", is_flag=True, help="Write to reyn/local/, which is not shared.")
 def new_skill(name: str, template: str, local: bool) -> Report:
     """Create the skill NAME with scripted answers for one run.
@@ -84,12 +83,9 @@ def new_skill(name: str, template: str, local: bool) -> Report:
         message = f"`{name}` is invalid or reserved; use letters, digits, `_` and `-`, and start with a letter"
         raise click.BadParameter(message, param_hint="NAME")
     is_shadowing = any(known == name and shelf == "stdlib" for known, shelf, _ in Library(project_root()))
-    skill = TEMPLATES[template](name)
     folder = f"reyn/{'local' if local else 'project'}/{name}"
-    files = {f"{folder}/{file}": text for file, text in skill.files.items()}
-    case = {"answers.jsonl": skill.script, "input.json": _INPUT_NEW}
-    files |= {f"{folder}/cases/first/{file}": text for file, text in case.items()}
-    write_new_files(project_root(), files)
+    files = _files(f"new_skill/{template}", name)
+    write_new_files(project_root(), {f"{folder}/{file}": text for file, text in files.items()})
     note = [f"note: it replaces the standard skill `{name}` in this project"] if is_shadowing else []
     script = f"--model scripted:{folder}/cases/first/answers.jsonl"
     return Report(None, [f"created {folder}", *note, f"next: reyn run {name} 'Please greet me.' {script}"])
@@ -109,9 +105,8 @@ def new_function(name: str) -> Report:
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower() or not is_valid_name(name):
         message = f"`{name}` is not the name of a Python module; begin with a letter, then letters, digits and `_`"
         raise click.BadParameter(message, param_hint="NAME")
-    module, script = function_template(name)
-    answers = f"{name}_answers.jsonl"
-    write_new_files(project_root(), {f"{name}.py": module, answers: script})
+    files, answers = _files("new_function", name), f"{name}_answers.jsonl"
+    write_new_files(project_root(), {f"{name}.py": files["module.txt"], answers: files["answers.jsonl"]})
     text = '{"text": "The bridge is open again."}'
     run = f"next: reyn run {name}:{name} '{text}' --model scripted:{answers}"
     return Report(None, [f"created {name}.py", run])
@@ -199,7 +194,7 @@ def graph_command(skill: str, format: str) -> Report:
     from reyn.skills.drawing import edges, node_kind, nodes, to_mermaid, to_svg, to_text
 
     loaded = _load(skill)
-    drawn = [{"name": node, "kind": node_kind(node)} for node in nodes(loaded)]
+    drawn = [{"name": node, "kind": node_kind(loaded, node)} for node in nodes(loaded)]
     value = {"entry": loaded.entry, "nodes": drawn, "edges": edges(loaded)}
     draw = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}[format]
     return Report(value, () if wants_json() else [Raw(draw(loaded))])

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from reyn.cli.groups import command
 from reyn.cli.hints import full_hint
 from reyn.cli.options import json_option
-from reyn.cli.project import configured_project, open_existing_project, project_ops, project_root, skill_name
+from reyn.cli.project import configured_project, open_existing_project, ops_of, project_ops, project_root, skill_name
 from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import (
     AgentSkillInvalid,
@@ -52,7 +52,7 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     from reyn.skills.resolve import is_path
 
     project, library = configured_project(), Library(project_root())
-    vocabulary = project_ops().vocabulary
+    vocabulary = ops_of(project).vocabulary
     python = (PythonSettings() if project is None else project.config.python).sandbox
     agents = Agents(project_root())
     names = [name.removeprefix(AGENT_PREFIX) for name in skills if name.startswith(AGENT_PREFIX)]

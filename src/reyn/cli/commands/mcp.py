@@ -99,10 +99,11 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
 
     for change in changes if not wants_json() else ():
         tool = found.tool(change[2:])
-        summary, arguments = shown_to_model(found.server, tool) if tool else ("", "")
-        out.line(f"{change}  {summary}".rstrip())
-        if arguments:
-            out.line(f"    {arguments}")
+        shown = shown_to_model(found.server, tool) if tool else None
+        out.line(f"{change}  {shown.summary if shown else ''}".rstrip())
+        for text in (shown.arguments, shown.inner) if shown else ():
+            if text:
+                out.line(f"    {text}")
     if not accept:
         if wants_json() or not is_attended():
             return False
@@ -132,7 +133,7 @@ def add(
 
     Values may be `secret://NAME`: the program gets a secret only for skills that list it under `required_credentials`.
     """
-    from reyn.config.values import McpSettings
+    from reyn.config.servers import McpSettings
     from reyn.documents import Codes, Document, check_keys
 
     settings: dict[str, Any] = {"command": list(program)} if program else {"url": url}

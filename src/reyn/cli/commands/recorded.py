@@ -105,6 +105,7 @@ _CAUSES = {
     "rules": "their rules versions differ",
     "model": "the same prompt was sent to different models",
     "message": "the user's messages differ",
+    "condition": "expressions of the skill have read different values",
     "frame": "their prompts differ",
     "answer": "the same model answered the same prompt differently",
     "end": "one run makes no further decisions",

@@ -17,8 +17,8 @@ from reyn.cli.output import (
     budget_text,
     charge_text,
     coloured,
+    coloured_line,
     command_line,
-    duration,
     now,
     result_as_json,
     result_lines,
@@ -31,12 +31,12 @@ from reyn.cli.project import open_existing_project, open_runs
 from reyn.cli.writer import Line, Printed, Raw, Report, Styled, clean, is_terminal
 
 if TYPE_CHECKING:
-    from reyn.cli.timeline import TimelineEntry
     from reyn.journal import RunRow
     from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
     from reyn.journal.port import OpenReservation
     from reyn.runs.reading import RecordedRuns
+    from reyn.runs.timeline import TimelineEntry
     from reyn.runs.usage import BudgetStatus, Grouping, UsageReport, UsageRow
 
 _HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
@@ -154,8 +154,8 @@ def show_command(run: str) -> Report:
     RUN is an id or a unique prefix. Each line starts with the event number and the time since the start. Sub-runs have
     their own ids.
     """
-    from reyn.cli.timeline import Timeline, coloured_line
     from reyn.journal.summary import to_result
+    from reyn.runs.timeline import Timeline, duration
 
     runs = open_runs()
     row = runs.find(run)
@@ -183,6 +183,8 @@ def show_command(run: str) -> Report:
 
 def _took(active: int, total: int) -> str:
     """Return the time of execution, and the total time if the run was also interrupted, stopped or waiting."""
+    from reyn.runs.timeline import duration
+
     return duration(total) if total - active < 1_000_000 else f"{duration(active)} active of {duration(total)}"
 
 

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from reyn.cli.groups import command, group
-from reyn.cli.hints import NEXT_COMMANDS, full_hint
+from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint
 from reyn.cli.options import chosen_settings, json_option, setting_options
 from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
@@ -183,8 +183,6 @@ def _entry_lines(entry: dict[str, Any]) -> Iterator[str]:
 
 def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
     """Describe a code: an error class, a lint finding, or both. `name` is the exception class in `reyn.errors`."""
-    from reyn.cli.templates import EXAMPLES
-
     finding, examples = FINDINGS.get(code), EXAMPLES.get(code, ())
     if cls is None:
         assert finding is not None

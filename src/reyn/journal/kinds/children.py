@@ -81,8 +81,9 @@ class ChildEnded(_Child, frozen=True):
     message to it; `active` is its execution time since it last stopped, in microseconds. `seq` and `head` are its last
     event and the hash of that. `changes` lists the changes that it made in files that it shares with this run,
     `summary` is the reason of its last decision, `handoff` the last handoff that one of its phases recorded, `phases`
-    the artifacts of its latest visits. `has_effects` is true if it, or a run below it, started an unsafe op. `open` is
-    true if the conversation can take another message.
+    the artifacts of its latest visits. `acted` names the unsafe ops that it, and the runs below it, have completed or
+    begun; for an agent, since the last message to it; for the state `rejected`, those of an earlier run that a
+    person decided not to repeat. `open` is true if the conversation can take another message.
     """
 
     state: TaskState = "completed"
@@ -101,7 +102,7 @@ class ChildEnded(_Child, frozen=True):
     phases: tuple[PhaseArtifact, ...] = ()
     open: bool = False
     text: ContentName | None = None
-    has_effects: bool = False
+    acted: str = ""
 
 
 @event("child_stopped", v=1, origin="outcome")

@@ -34,12 +34,14 @@ class TurnAborted(Body, frozen=True):
     """The turn in progress was aborted: by the user, by the next message, or because the conversation was copied.
 
     `message` is the id of the request in the inbox. `partial` is the received part of the model's answer. The visit
-    then completes its transcript and ends.
+    then completes its transcript and ends. `children` are the children that had not ended, by call: they name the
+    unsafe ops that each has completed or begun.
     """
 
     reason: str
     message: Count
     partial: ContentName | None = None
+    children: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
 
 
 @event("phase_aborted", v=1, origin="derived")

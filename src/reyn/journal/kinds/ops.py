@@ -32,7 +32,8 @@ class PermissionDenied(Body, frozen=True):
 
     If the result contains a secret, the denial follows `<kind>_started`, and the result is neither recorded nor sent to
     the model. `call` identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided;
-    `reason` is the explanation. `result` is the result that the model receives.
+    `reason` is the explanation. `result` is the result that the model receives. `may_have_effect` is true if the op is
+    unsafe and was performed.
     """
 
     call: str
@@ -41,6 +42,7 @@ class PermissionDenied(Body, frozen=True):
     reason: str
     result: ContentName
     op_kind: str = ""
+    may_have_effect: bool = False
 
 
 @event("approval_required", v=1, origin="outcome")
@@ -145,7 +147,9 @@ class OpCompleted(Body, frozen=True):
     changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
     the files. `applied` is set if only the first changes took effect. `attachments` are contents that the result names
     by their hashes, such as images. `changes` lists the files that the op was found to have changed; null if
-    Reyn did not look. `unrecorded` names files that changed and whose contents are not recorded.
+    Reyn did not look. `unrecorded` names files that changed and whose contents are not recorded. `may_have_effect` is
+    true if the op is unsafe and may have taken effect although its result is an error: it took too long, or what it
+    returned is invalid or too large.
     """
 
     op_kind: ClassVar[str]
@@ -159,6 +163,7 @@ class OpCompleted(Body, frozen=True):
     attachments: tuple[ContentName, ...] = ()
     changes: tuple[Change, ...] | None = None
     unrecorded: tuple[str, ...] = ()
+    may_have_effect: bool = False
 
 
 @event("request_fulfilled", v=1, origin="derived")

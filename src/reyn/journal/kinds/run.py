@@ -75,7 +75,11 @@ class RunForked(Body, frozen=True):
 
     The other fields are set only where the fork differs from its origin: `model`, the `input` of the next phase, the
     skill, or the versions that apply from here. A fork of an imported run has the `settings` of the project that forked
-    it, and `imported` is true: standing approvals and grants to named skills do not apply.
+    it, and `imported` is true: standing approvals and grants to named skills do not apply. The copy of a conversation
+    whose run went on to another phase has the `phase` of the conversation, which takes its next message. `sender` is
+    the call of the op whose code made the copy. `children` are the children of the origin that had not ended at
+    `point`, by call: they name the unsafe ops that each has completed or begun. `repeats` names those of the origin
+    after `point`.
     """
 
     run_id: str
@@ -91,6 +95,10 @@ class RunForked(Body, frozen=True):
     imported: bool = False
     answer_form: AnswerForm | None = None
     prompt_limit: PromptLimit | None = None
+    phase: str | None = None
+    sender: str = ""
+    children: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    repeats: str = ""
 
 
 @event("run_resumed", v=1, origin="outside", enters="running")
@@ -133,6 +141,14 @@ class RunBroken(Body, frozen=True):
 
     code: str
     reason: str
+
+
+@event("run_submitted", v=1, origin="outside")
+class RunSubmitted(Body, frozen=True):
+    """The run was handed over to the workers of a queue, which execute it from here on. High priorities come first."""
+
+    queue: str
+    priority: int = 0
 
 
 @event("run_cancelled", v=1, origin="outside", enters="cancelled")

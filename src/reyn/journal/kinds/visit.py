@@ -62,6 +62,57 @@ class StepCompleted(Body, frozen=True):
     result_of: str = ""
 
 
+Scalar = str | int | float | bool | None
+"""A value that an expression has read; lists, objects and long texts are described in words."""
+
+
+@event("rule_matched", v=1, origin="derived")
+class RuleMatched(Body, frozen=True):
+    """A node without a model decided: its rule number `rule` was the first that matched.
+
+    `when` is the condition, empty for `else`; `to` is the next node, or `end`. `read` has the values that the rules up
+    to this one could read, by path.
+    """
+
+    phase: str
+    visit: Count
+    rule: Count
+    when: str
+    to: str
+    read: dict[str, Scalar] = {}  # noqa: RUF012 - msgspec copies it
+
+
+@event("conditions_checked", v=1, origin="derived")
+class ConditionsChecked(Body, frozen=True):
+    """The conditions on the edges of a phase were evaluated: the model cannot choose the successors in `removed`.
+
+    `read` has the values that the conditions could read, by path.
+    """
+
+    phase: str
+    visit: Count
+    removed: tuple[str, ...] = ()
+    read: dict[str, Scalar] = {}  # noqa: RUF012 - msgspec copies it
+
+
+@event("branches_joined", v=1, origin="derived")
+class BranchesJoined(Body, frozen=True):
+    """Enough branches of a node have completed, or so many have failed that its join can never be met.
+
+    Of `total` branches, `needed` had to complete. `completed` did before the join was decided, `failed` failed for
+    good, `cancelled` were in progress then; the others did not start.
+    """
+
+    phase: str
+    visit: Count
+    verdict: Literal["met", "impossible"]
+    total: Count
+    needed: Count
+    completed: Count
+    failed: Count
+    cancelled: Count
+
+
 @event("content_truncated", v=1, origin="derived")
 class ContentTruncated(Body, frozen=True):
     """Content was too large for the prompt and was truncated.

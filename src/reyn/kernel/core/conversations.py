@@ -287,7 +287,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def taken(self, ask: kinds.AskRef | None) -> ReceivedMessage:
-        """Return it after the conversation took a message, which may be another one."""
+        """Return it after the conversation took a message: this one, or a different one."""
         return replace(self, state="working") if ask == self.ask else self
 
     def completed(self, reply: kinds.ArtifactRef) -> ReceivedMessage:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import Blob, Body, kinds
+from reyn.kernel.core.child_effects import StartChildren
 from reyn.kernel.core.effects import (
     EXPIRED,
     UNKNOWN_OUTCOME,
@@ -20,7 +21,6 @@ from reyn.kernel.core.effects import (
     Pause,
     Permit,
     Restore,
-    StartChildren,
     TurnInterrupted,
     decode_answer,
 )
@@ -117,6 +117,8 @@ class Driver:
     async def _execute(self) -> RunState:
         try:
             self._take_external_events()
+            if self.world is not None and self.tape.state.queue:
+                await self.world.flush(self.tape)  # a worker that dies at once has recorded that it took the run
             while True:
                 self.tape.take_external()
                 if self.tape.state.status != "running":
@@ -194,7 +196,10 @@ class Driver:
                 return None
             if isinstance(effect, Permit):
                 return await self._permit(effect)
-            if effect.is_unsafe and effect.key in tape.state.recovery.unknown_outcomes:
+            recovery = tape.state.recovery
+            if effect.is_unsafe and effect.key in recovery.unknown_outcomes:
+                return UNKNOWN_OUTCOME
+            if recovery.children and effect.continues_child and any(map(effect.ends_with, recovery.children)):
                 return UNKNOWN_OUTCOME
             outcome: Body | None = tape.early.pop(effect.key) if effect.key in tape.early else None
             if outcome is None:

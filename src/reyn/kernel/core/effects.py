@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.core.conversations import Transcript
     from reyn.models import Candidate, ToolDefinition, Turn
-    from reyn.skills import Skill
     from reyn.vocabulary import OpSpec
 
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
@@ -50,6 +49,8 @@ class Effect(Generic[R]):
     """Whether its intent is committed first. The world decides which intents of reads share a commit."""
     is_unsafe: bool = False
     """Whether performing it twice could do harm."""
+    continues_child: bool = False
+    """Whether performing it continues a child that was started before, or children of the code that it executes."""
     may_follow_reply: ClassVar[bool] = False
     """Whether its outcome can follow from the reply of a person, so that a replay checks it."""
     key: str
@@ -67,6 +68,10 @@ class Effect(Generic[R]):
     def mismatch(self, outcome: Body) -> str:
         """Return why a recorded outcome cannot be one of this effect; empty if it can."""
         return ""
+
+    def ends_with(self, call: str | None) -> bool:
+        """Return whether an outcome of this call is one of the effect."""
+        return call == self.key
 
     def beside(self, call: str) -> Effect[Any] | None:
         """Return the effect with this key that is performed at the same time, and whose outcome may come first."""
@@ -285,7 +290,7 @@ EXPIRED = Expired()
 
 
 class UnknownOutcome:
-    """Returned instead of an outcome: a driver that died left an unsafe intent, which may have taken effect."""
+    """Returned instead of an outcome: an unsafe intent that a driver left, or a child that a fork cannot continue."""
 
 
 UNKNOWN_OUTCOME = UnknownOutcome()
@@ -311,6 +316,11 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
     may_follow_reply = True
+
+    @property
+    def continues_child(self) -> bool:  # type: ignore[override]  # the base class declares a variable
+        """Whether no person has decided about the functions that its code called before."""
+        return not self.resolution
 
     def beside(self, call: str) -> PerformOp | None:
         return next((one for one in self.ahead if one.key == call), None)
@@ -356,62 +366,6 @@ class ReadOverviews(Effect[kinds.OverviewsRead]):
 
     outcomes = (kinds.OverviewsRead,)
     needs_intent = False
-
-
-@dataclass
-class PlanChild(Effect[kinds.ChildStarted | kinds.ChildEnded]):
-    """Find what a child runs, and validate its input. A child that is refused has ended: `await_child` executes others.
-
-    `skill` is the skill, `agent:NAME` for an agent. `input` is the input of the skill, or the hash of the message.
-    `pinned` is the run's own copy of the skill, if any. `rollback` is why a node is visited again.
-    """
-
-    key: str
-    type: kinds.ChildType
-    skill: str
-    input: Any
-    pinned: Skill | None = field(default=None, compare=False)
-    shares_workspace: bool = False
-    rollback: kinds.RollbackRef | None = None
-
-    outcomes = (kinds.ChildStarted, kinds.ChildEnded)
-    failures = (kinds.AllowanceReached,)
-    needs_intent = False
-
-
-@dataclass
-class ExecuteChild(Effect[kinds.ChildEnded]):
-    """Execute a child to its end. Its id derives from run and call, so that starting it twice starts it once."""
-
-    key: str
-    started: kinds.ChildStarted
-    ahead: tuple[kinds.ChildStarted, ...] = field(default=(), compare=False)
-    """Sub-runs that the visit will await next. They execute meanwhile; their outcomes are recorded when awaited."""
-    concurrency: int = 1
-    """How many of them, this one included, execute at the same time."""
-
-    @property
-    def needs_intent(self) -> bool:  # type: ignore[override]  # the base class declares a variable
-        """Whether its intent must become durable first. Together with others, that happens when it is started."""
-        return self.concurrency == 1
-
-    outcomes = (kinds.ChildEnded,)
-    failures = (kinds.ChildStopped,)
-
-
-async def await_child(plan: PlanChild) -> kinds.ChildEnded:
-    """Return how a child ended, after executing it unless it is refused."""
-    planned = await plan
-    return planned if isinstance(planned, kinds.ChildEnded) else await ExecuteChild(plan.key, planned)
-
-
-@dataclass(frozen=True)
-class StartChildren(Effect[None]):
-    """Start sub-runs that the visit will await later, and continue at once. Nothing is recorded."""
-
-    key: str
-    started: tuple[kinds.ChildStarted, ...] = field(compare=False)
-    concurrency: int
 
 
 def decode_answer(answer: kinds.WaitAnswered, content: ReadBlob) -> Any:

@@ -20,6 +20,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
     return replace(
         state,
         started=body,
+        started_at=state.last_input,
         wording=body.wording,
         visit=replace(state.visit, input=body.input, rollback=body.rollback),
         history=state.history.with_artifact(body.input),
@@ -57,6 +58,8 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         ask=None,
         workspace=None,
     )
+    if body.phase is not None and (state.visit.is_open or state.path[-1:] != (body.phase,)):
+        raise HistoryInvalid(f"`{body.kind}` goes back to phase `{body.phase}`, which was not the last one")
     if state.ending is not None and not state.visit.is_open:  # it is open in the postprocessor
         state = _after_end(state, state.ending)
     history = state.history
@@ -77,7 +80,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             prompt_limit=body.prompt_limit or state.models.prompt_limit,
             answers=state.total_answers,
         ),
-        recovery=_SETTLED if is_imported else state.recovery.interrupted(),
+        recovery=_SETTLED if is_imported else state.recovery.interrupted(body.children),
         threads={} if is_imported else state.threads,
         received=None,
         last_answer=None,
@@ -157,6 +160,8 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             handoffs=history.handoffs,
             sub_runs=(),
             has_message=False,
+            children={},
+            acted={},
         ),
         history=history.with_visit(body.phase),
     )
@@ -343,14 +348,18 @@ def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
 
 
 def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:
-    if body.type != "background":
-        return on_intent(state, body)
-    return replace(state, depths={**state.depths, body.run: state.turn_depth})
+    if body.type == "background":
+        acted = {**state.visit.acted, body.call: f"the background run `{body.run}` was started"}
+        depths = {**state.depths, body.run: state.turn_depth}
+        return replace(state, depths=depths, visit=replace(state.visit, acted=acted))
+    recovery = state.recovery.without(body.call) if state.recovery.children else state.recovery
+    intents = replace(recovery, open_intents=(*recovery.open_intents, body.call))
+    return replace(state, recovery=intents, visit=state.visit.with_child(body))
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
     recovery = state.recovery
-    return replace(state, recovery=Recovery((*recovery.open_intents, body.call), recovery.unknown_outcomes))
+    return replace(state, recovery=replace(recovery, open_intents=(*recovery.open_intents, body.call)))
 
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
@@ -372,12 +381,10 @@ def on_outcome(state: RunState, body: Any) -> RunState:
 def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
     """Count the answers of a child."""
     state = replace(state, models=replace(state.models, answers=state.models.answers + body.answers))
+    visit, recovery, threads = state.visit.without_child(body), state.recovery, state.threads
     # The op that called a function is still being performed. A background run that has this event did not start.
-    if body.type in ("function", "background"):
-        return state
-    if body.type != "agent":
-        return replace(state, recovery=state.recovery.without(body.call), visit=state.visit.with_sub_run(body))
-    threads = state.threads
-    if body.seq:  # the conversation, for the next message
+    if body.type not in ("function", "background"):
+        recovery = recovery.without(body.call)
+    if body.type == "agent" and body.seq:  # the conversation, for the next message
         threads = {**threads, body.skill: threads.get(body.skill, AgentThread(body.run)).after(body)}
-    return replace(state, recovery=state.recovery.without(body.call), threads=threads)
+    return replace(state, visit=visit, recovery=recovery, threads=threads)

@@ -12,7 +12,6 @@ from reyn.journal import Body, kinds
 from reyn.journal.summary import PATH_LENGTH, limit_of
 from reyn.kernel.core.limits import allowance_reason, refusal_reason, visits_left
 from reyn.skills import Skill, may_finish
-from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -76,7 +75,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         reason = f"phase `{phase}` was visited {often}, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
     left = visits_left(state, skill, settings, phase)
-    if left and max(left.values()) <= 0 and not is_skill_node(phase) and not may_finish(skill, phase):
+    if left and max(left.values()) <= 0 and skill.node_kind(phase) == "phase" and not may_finish(skill, phase):
         names = " and ".join(f"`{name}`" for name in left)
         reason = f"phase `{phase}` has no successor left: {names} reached `max_phase_visits`, which is {cap}"
         return kinds.LimitReached("max_phase_visits", cap or 0, phase, reason)

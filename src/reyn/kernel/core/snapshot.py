@@ -22,8 +22,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 POSTPROCESSOR = ""
 """Stands for the postprocessor among the names of phases."""
-MAX_DONE = 20
-"""The ops of discarded visits that a phase is shown, at most."""
+MAX_DONE = 100
+"""The ops of discarded visits that a phase is shown, at most. One more is stored, which shows that there were more."""
 TRAIL_LENGTH = PATH_LENGTH
 """The number of completed visits that a rollback can return to."""
 MAX_DECISIONS = 40
@@ -89,6 +89,10 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """Whether the visit has added to the transcript of a conversation, first the user's message."""
     is_continued: bool = False
     """Whether the visit continues a turn of a conversation that had no usable answer: its message is recorded."""
+    children: dict[str, str] = {}
+    """The children of the visit that have not ended, by call."""
+    acted: dict[str, str] = {}
+    """The unsafe ops that children of the visit have completed or begun, by call."""
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -96,9 +100,20 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
         """Add the arguments or the result of an op, by hash. Those of ops performed together arrive in any order."""
         return replace(self, ops=(self.ops + int(digest(content.encode())[:_OP_DIGITS], 16)) & _OP_MASK)
 
-    def with_sub_run(self, completed: kinds.ChildEnded) -> VisitState:
-        """Add a sub-run that ended."""
-        return replace(self, sub_runs=(*self.sub_runs, completed)[-MAX_SUB_RUNS:])
+    def with_child(self, started: kinds.ChildStarted) -> VisitState:
+        """Add a child that the visit awaits."""
+        return replace(self, children={**self.children, started.call: started.run})
+
+    def without_child(self, ended: kinds.ChildEnded) -> VisitState:
+        """Return the visit after the end of a child, with what that has done."""
+        sub_runs, acted = self.sub_runs, self.acted
+        if ended.type == "skill":
+            sub_runs = (*sub_runs, ended)[-MAX_SUB_RUNS:]
+        if ended.acted:
+            before = f"{acted[ended.call]} " if ended.call in acted else ""
+            acted = {**acted, ended.call: f"{before}{ended.acted}"}
+        children = {call: run for call, run in self.children.items() if call != ended.call}
+        return replace(self, sub_runs=sub_runs, children=children, acted=acted)
 
 
 class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
@@ -209,7 +224,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
             return self
         return replace(
             self,
-            done={**self.done, phase: (*self.done.get(phase, ()), *done)[-MAX_DONE:]} if done else self.done,
+            done={**self.done, phase: (*self.done.get(phase, ()), *done)[-MAX_DONE - 1 :]} if done else self.done,
             steps=self.steps if steps is None else {**self.steps, phase: steps},
         )
 
@@ -284,17 +299,22 @@ class Recovery(msgspec.Struct, frozen=True, gc=False):
     open_intents: tuple[str, ...] = ()
     unknown_outcomes: tuple[str, ...] = ()
     """Intents that an earlier driver left open: whether they took effect is unknown."""
+    children: dict[str, str] = {}
+    """Children that the origin of a fork left open, by call: the fork cannot continue them, and has to start its own.
+    Each with the unsafe ops that it has completed or begun."""
 
-    def interrupted(self) -> Recovery:
+    def interrupted(self, children: dict[str, str]) -> Recovery:
         """Return the intents after another run took over: the outcomes of all that are open are unknown."""
         known = self.unknown_outcomes
-        return Recovery(self.open_intents, (*known, *(call for call in self.open_intents if call not in known)))
+        unknown = (*known, *(call for call in self.open_intents if call not in known))
+        return Recovery(self.open_intents, unknown, children)
 
     def without(self, call: str) -> Recovery:
         """Return the other intents, after the outcome of one."""
         return Recovery(
             tuple(one for one in self.open_intents if one != call),
             tuple(one for one in self.unknown_outcomes if one != call),
+            {one: acted for one, acted in self.children.items() if one != call} if self.children else self.children,
         )
 
 
@@ -312,6 +332,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     """An immutable snapshot of a run: its summary, and what its next step depends on."""
 
     started: kinds.RunStarted
+    started_at: int = 0
+    """The time of the first event."""
     wording: int = 0
     """The wording version of the events that follow."""
     visit: VisitState = VisitState()

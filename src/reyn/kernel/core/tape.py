@@ -106,7 +106,7 @@ class Tape:
         assert self.upcoming is not None
         body, ended, known = decode(self.upcoming), effect, effect.outcomes + effect.failures
         call: str | None = body.call if isinstance(body, known) else None  # type: ignore[attr-defined]  # outcomes have it
-        if call != effect.key:
+        if call != effect.key and not effect.ends_with(call):
             found = effect.beside(call) if call is not None and call not in self.early else None
             if found is None:
                 raise self._mismatch(f"an outcome of `{effect.key}`")

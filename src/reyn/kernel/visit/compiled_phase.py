@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,15 +29,18 @@ from reyn.journal import Blob, kinds, ordered
 from reyn.journal.summary import limit_of
 from reyn.jsonschema import Schema, Validator, compile_schema, lenient
 from reyn.kernel.core.limits import visits_left
-from reyn.kernel.visit.model_call import TurnSpec
+from reyn.kernel.visit.model_call import Targets, TurnSpec
 from reyn.skills import Skill, may_finish, successors
 from reyn.skills.allowed_ops import FillSource, parse_source
-from reyn.vocabulary import OpSpec, OpTarget, Vocabulary
+from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules
+from reyn.skills.fan_out import branch_skill
+from reyn.skills.front_matter import ALL_CREDENTIALS
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.kernel.core.snapshot import RunState
-    from reyn.skills.values import Phase
+    from reyn.skills.values import AnyStep, Branch, Phase
+    from reyn.vocabulary import OpSpec, Vocabulary
 
 
 _UNKNOWN = PromptLimit()
@@ -53,28 +56,13 @@ UNCALIBRATED = 1250
 token in four bytes, code and other scripts often one in three."""
 
 
-ALL_CREDENTIALS = "*"
-"""In `required_credentials`: every secret that the run above may use."""
-
-
 def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the names of the secrets that a run may use: those that its skill and the skills of its parents
-    require."""
+    require. `*` stands for those of the run above; in a run without one, for none."""
     own = skill.required_credentials
-    if above is None or ALL_CREDENTIALS in above:
-        return own
-    return above if ALL_CREDENTIALS in own else tuple(name for name in own if name in above)
-
-
-class Targets(NamedTuple):
-    """What calls of ops can name, as recorded: the hash, and how to read the content."""
-
-    hash: str
-    content: Callable[[str], bytes]
-
-    def read(self) -> dict[str, tuple[OpTarget, ...]]:
-        """Return the targets by op kind."""
-        return msgspec.json.decode(self.content(self.hash), type=dict[str, tuple[OpTarget, ...]])
+    if ALL_CREDENTIALS in own and above is not None:
+        return above
+    return tuple(name for name in own if name != ALL_CREDENTIALS and (above is None or name in above))
 
 
 class RunContext:
@@ -85,6 +73,7 @@ class RunContext:
         self.settings = settings
         self.vocabulary = vocabulary
         self._sub_skills: dict[str, Skill] = {}
+        self._branch_skills: dict[Branch, Skill] = {}
         self._field_orders: dict[str, Blob | None] = {}
 
     def sub_skill(self, name: str) -> Skill | None:
@@ -98,6 +87,12 @@ class RunContext:
         if name not in self._sub_skills:
             self._sub_skills[name] = msgspec.structs.replace(found, skills=self.skill.skills)
         return self._sub_skills[name]
+
+    def branch_skill(self, branch: Branch) -> Skill:
+        """Return the skill that a branch of a node runs."""
+        if branch not in self._branch_skills:
+            self._branch_skills[branch] = branch_skill(self.skill, branch)
+        return self._branch_skills[branch]
 
     @property
     def conversation(self) -> str | None:
@@ -167,21 +162,41 @@ class CompiledPhase(RunContext):
         name: str,
         max_phase_visits: int | None,
         used_up: frozenset[str] = frozenset(),
+        forbidden: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(skill, settings, vocabulary)
         self.name = name
+        self.kind = skill.node_kind(name)
         self.max_retries = settings.max_phase_retries
         self._max_phase_visits = max_phase_visits
         self.used_up = used_up
         """Successors that are not candidates because their visits are used up."""
+        self._forbidden = forbidden
+        self._without: dict[frozenset[str], CompiledPhase] = {}
         self._turn_specs: dict[tuple[bool, bool, str, str | None, tuple[Duty, ...]], TurnSpec] = {}
         self._contexts: dict[int, PhaseContext] = {}
 
     def recompiled(self, state: RunState) -> CompiledPhase:
         """Return the phase after a limit was raised in the middle of its visit."""
-        return CompiledPhase(
-            self.skill, self.settings, self.vocabulary, self.name, *self.visit_limits(self.name, state)
-        )
+        limits = self.visit_limits(self.name, state)
+        return CompiledPhase(self.skill, self.settings, self.vocabulary, self.name, *limits, self._forbidden)
+
+    def without(self, forbidden: frozenset[str]) -> CompiledPhase:
+        """Return the phase without the candidates that conditions forbid."""
+        if forbidden not in self._without:
+            settings = (self.settings, self.vocabulary, self.name, self._max_phase_visits, self.used_up)
+            self._without[forbidden] = CompiledPhase(self.skill, *settings, forbidden)
+        return self._without[forbidden]
+
+    @cached_property
+    def rules(self) -> tuple[CompiledRule, ...]:
+        """The rules of a node without a model."""
+        return compile_rules(self.skill, self.name)
+
+    @cached_property
+    def conditions(self) -> tuple[CompiledCondition, ...]:
+        """The conditions on the edges of the phase."""
+        return compile_conditions(self.skill, self.name) if self.name in self.skill.conditions else ()
 
     def remaining_visits(self, state: RunState, left: dict[str, int]) -> dict[str, int]:
         """Return how often each candidate that was visited before can still be visited.
@@ -192,7 +207,10 @@ class CompiledPhase(RunContext):
         """
         if state.raised:
             left = visits_left(state, self.skill, self.settings, self.name)
-        return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
+        closed = self._forbidden
+        return {
+            name: count for name, count in left.items() if count > 0 and state.visits_of(name) and name not in closed
+        }
 
     @cached_property
     def definition(self) -> Phase:
@@ -232,8 +250,9 @@ class CompiledPhase(RunContext):
         return tuple(spec.kind for spec in listing if is_open or (names_skills and spec.skill_field))
 
     @cached_property
-    def _candidates(self) -> tuple[Candidate, ...]:
-        found = (one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
+    def candidates(self) -> tuple[Candidate, ...]:
+        closed = self.used_up | self._forbidden
+        found = (one for one in candidates_of(self.skill, self.name) if one.next_phase not in closed)
         return tuple(without_fields(one, self.sources) for one in found)
 
     @cached_property
@@ -241,6 +260,11 @@ class CompiledPhase(RunContext):
         """The whole schemas of the artifacts that the phase can produce, by candidate: next phase and type."""
         found = candidates_of(self.skill, self.name)
         return {(one.next_phase, one.schema_name): one.artifact_schema for one in found}
+
+    @cached_property
+    def checks(self) -> tuple[AnyStep, ...]:
+        """The steps on the artifact that a visit proposes."""
+        return self.skill.nodes[self.name].check if self.name in self.skill.nodes else ()
 
     @cached_property
     def duties(self) -> tuple[Duty, ...]:
@@ -383,7 +407,7 @@ class CompiledPhase(RunContext):
                 ops = with_truncated_reads(self.vocabulary, ops)
             asks = self.context(1).asks_handoff
             contract = Contract(
-                self._candidates,
+                self.candidates,
                 ops,
                 strict=self.settings.strict,
                 sizes=self.settings.sizes,

@@ -5,13 +5,15 @@ A compiled skill does not change during a run and is shared by all runs of the s
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
-from reyn.kernel.visit.phase_executor import postprocess, visit, visit_skill
-from reyn.skills.values import is_skill_node
+from reyn.kernel.visit.model_free import visit_fan_out, visit_skill
+from reyn.kernel.visit.phase_executor import postprocess, visit
+from reyn.kernel.visit.rule_node import visit_rules
+from reyn.skills.values import NodeKind, is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -22,11 +24,21 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
+_VISITS: dict[NodeKind, Callable[[CompiledPhase, Visit, Tape], Coroutine[Effect[Any], Any, None]]] = {
+    "phase": visit,
+    "skill": visit_skill,
+    "rules": visit_rules,
+    "fan_out": visit_fan_out,
+}
+"""How each kind of node is visited."""
+
+
 class CompiledSkill(RunContext):
     """A skill whose phases are compiled when they are first visited."""
 
     def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
         super().__init__(skill, settings, vocabulary)
+        self._visits = {node: _VISITS[skill.node_kind(node)] for node in skill.graph}
         self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
     def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
@@ -34,7 +46,7 @@ class CompiledSkill(RunContext):
         if isinstance(move, Postprocess):
             return postprocess(self, move, tape)
         phase = self.phase(move.phase, tape.state, move.left)
-        return (visit_skill if is_skill_node(move.phase) else visit)(phase, move, tape)
+        return self._visits[move.phase](phase, move, tape)
 
     def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
         """Return a compiled phase as it is visited in `state`.

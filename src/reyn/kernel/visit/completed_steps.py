@@ -9,16 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from reyn.journal import Blob, canonical, digest
 
 
-class CompletedStep(msgspec.Struct, frozen=True):
-    """An op or a sub-run of a step: the digest of its arguments, its call, and the hash of its result."""
+class CompletedStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An op or a sub-run of a step.
+
+    Attributes:
+        args: The digest of its arguments.
+        call: Its call.
+        result: The hash of its result; empty if it has none that can be taken over.
+        acted: The unsafe ops that its children have completed or begun.
+    """
 
     args: str
     call: str
-    result: str
+    result: str = ""
+    acted: str = ""
 
 
 _LIST = msgspec.json.Decoder(list[CompletedStep])
@@ -34,8 +43,11 @@ class CompletedSteps:
         self.sources: dict[str, str] = {}
         """The calls whose results steps have taken over, by the call of the step."""
 
-    def take(self, args: dict[str, Any], call: str) -> str | None:
-        """Return the hash of the result that a step takes over; `None` if it has to do what it does."""
+    def take(self, args: dict[str, Any], call: str) -> CompletedStep | None:
+        """Return what a step does not do again; `None` if it has to do what it does.
+
+        If it has no result, a person decides; it stays among the completed steps if the step does nothing then.
+        """
         if not self._earlier:
             return None
         identity = digest(canonical(args))
@@ -44,12 +56,30 @@ class CompletedSteps:
             return None
         self._earlier.remove(found)
         self._done.append(found)
-        self.sources[call] = found.call
-        return found.result
+        if found.result:
+            self.sources[call] = found.call
+        return found
 
-    def add(self, args: dict[str, Any], call: str, result: str) -> None:
-        """Add what a step has done."""
+    def add(self, args: dict[str, Any], call: str, result: str = "", acted: str = "") -> None:
+        """Add what a step has done, in place of what it did not do again."""
+        identity = digest(canonical(args))
+        taken = next((one for one in self._done if one.args == identity and not one.result), None)
+        if taken is not None:
+            self._done.remove(taken)
+        self._done.append(CompletedStep(identity, call, result, acted))
+
+    def keep(self, args: dict[str, Any], call: str, result: str) -> None:
+        """Add a result that a step may produce again, but need not."""
         self._done.append(CompletedStep(digest(canonical(args)), call, result))
+
+    @property
+    def acted(self) -> str:
+        """The unsafe ops of the children of the steps; empty if there are none."""
+        return " ".join(one.acted for one in self._done if one.acted)
+
+    def drop_results(self) -> None:
+        """Do not let another attempt take over results of which one is not valid: a person decides then."""
+        self._done = [replace(one, result="") for one in self._done]
 
     def content(self) -> Blob | None:
         """Return what an attempt after this one takes over; `None` if there is nothing."""

@@ -23,7 +23,6 @@ from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import FitTokens
 from reyn.kernel.visit.prompt_budget import recall_fitted
-from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
@@ -181,9 +180,7 @@ def _derive(
     narrative = _text(own.get("narrative")) or " ".join(part for part in (reason if named else "", words) if part)
     decisions += [run.summary for run in state.visit.sub_runs if run.summary and not run.handoff]
     verdicts = [verdicts for one in (*before, *below) if (verdicts := one.verdicts)]
-    reviewed = (
-        {entry.phase: "approved"} if not is_skill_node(entry.phase) and phase.definition.requires_approval else {}
-    )
+    reviewed = {entry.phase: "approved"} if phase.kind == "phase" and phase.definition.requires_approval else {}
     checked = {truncate_to_length(fold_lines(gate), MAX_GATE_CHARS): verdict for gate, verdict in log.verdicts.items()}
     changed = [change.path for change in reversed(log.changes_of(state.run_id)) if change.after is not None]
     return PhaseHandoff(

@@ -5,7 +5,8 @@ A `TurnSpec` has the static prompt text and the output contract of one turn of a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,7 @@ from reyn.jsonschema.words import one_line
 from reyn.kernel.core.limits import within_allowance
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
+from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
     from reyn import models
@@ -36,6 +38,17 @@ if TYPE_CHECKING:
     from reyn.kernel.core.effects import CallModel, ModelReply
     from reyn.kernel.core.tape import Tape
     from reyn.vocabulary import OpSpec
+
+
+class Targets(NamedTuple):
+    """What calls of ops can name, as recorded: the hash, and how to read the content."""
+
+    hash: str
+    content: Callable[[str], bytes]
+
+    def read(self) -> dict[str, tuple[OpTarget, ...]]:
+        """Return the targets by op kind."""
+        return msgspec.json.decode(self.content(self.hash), type=dict[str, tuple[OpTarget, ...]])
 
 
 class TurnSpec:
@@ -220,5 +233,5 @@ def aborted_batch(
 
 
 def _sentence(text: str) -> str:
-    """Return a text as a sentence before another one; empty if there is none."""
+    """Return a text as a sentence, with a space after it; empty if there is no text."""
     return f"{text[0].upper()}{text[1:].rstrip('.')}. " if text else ""

@@ -15,9 +15,11 @@ from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, decode, digest, kinds
 from reyn.journal.kinds import AGENT_PREFIX
+from reyn.kernel.core.child_effects import PlanChild
 from reyn.kernel.core.conversations import memory_error, reply_text
-from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
-from reyn.kernel.visit.waits import Planned, RejectedOp, action_id, ask_person, plan_call, question_id
+from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanOp, Restore, UnknownOutcome
+from reyn.kernel.visit.child_calls import await_child
+from reyn.kernel.visit.waits import Planned, RejectedOp, ask_operator, ask_person, plan_call, question_id
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
 from reyn.workspace.recorded import artifact_name
@@ -29,6 +31,14 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.completed_steps import CompletedSteps
     from reyn.kernel.visit.work import Work
     from reyn.vocabulary import OpForm, Vocabulary
+
+
+_MAX_DONE = 200
+"""The bytes of the arguments of an op that the prompt of another attempt shows."""
+_MAX_ACTED = 2_000
+"""The bytes of what its children did."""
+TOOK_EFFECT, UNKNOWN_EFFECT = "It took effect.", "It may have taken effect."
+"""What another attempt is told about an op that has no usable result."""
 
 
 class OpOutcome(NamedTuple):
@@ -45,6 +55,9 @@ class OpOutcome(NamedTuple):
     """Whether the op asked for a compaction of the conversation."""
     args: dict[str, Any] | None = None
     """The arguments of an op that was performed, which a person may have edited."""
+    acted: str = ""
+    """The unsafe ops that children which it started have completed or begun; or that it may have taken effect itself,
+    although it has no usable result."""
 
 
 class OpLog:
@@ -59,8 +72,8 @@ class OpLog:
         """Hashes of the results, each as a frame contains it."""
         self.calls: list[str] = []
         """The calls of these results."""
-        self.performed: list[tuple[dict[str, Any], str, bool]] = []
-        """The arguments of the ops, the hashes of their results, and whether they succeeded."""
+        self.performed: list[tuple[dict[str, Any], str, bool, str]] = []
+        """The arguments of the ops, the hashes of their results, whether they succeeded, and their children's acts."""
         self.digest: str | None = None
         self.truncated: set[str] = set()
         """The names under which ops can read content that the visit's frames truncate."""
@@ -95,6 +108,13 @@ class OpLog:
         own = [change for run, change in self._changes if run == run_id or change.path.startswith("workspace:")]
         return tuple(reversed(own))
 
+    async def restore_files(self, call: str, tape: Tape) -> None:
+        """Restore the files that the visit changed."""
+        changes = self.changes_of(tape.state.run_id)
+        if changes:
+            tape.emit(kinds.RestoreStarted(call, changes))
+            await Restore(call, changes)
+
     def add(self, args: dict[str, Any], outcome: OpOutcome, call: str, limit: int, tape: Tape) -> None:
         """Add an op. Its result is part of the following frames; a large one is truncated and names the whole."""
         if outcome.changes:
@@ -107,7 +127,7 @@ class OpLog:
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.calls.append(call)
-        self.performed.append((args, name, outcome.status == "ok"))
+        self.performed.append((args, name, outcome.status == "ok", outcome.acted))
         self.digest = next_digest(self.digest, name)
         if outcome.status != "ok" or self._failures:
             self._count_failure(args, outcome)
@@ -115,24 +135,31 @@ class OpLog:
     def harmless_results(self) -> frozenset[str]:
         """Return the hashes of the results of ops that succeeded and do no harm if they are repeated."""
         harmless: dict[str, bool] = {}
-        for args, name, is_ok in self.performed:
+        for args, name, is_ok, acted in self.performed:
             form = self._vocabulary.form_of(args)
-            is_safe = is_ok and form is not None and form.effect_of(args) != "unsafe"
+            is_safe = is_ok and not acted and form is not None and form.effect_of(args) != "unsafe"
             harmless[name] = is_safe and harmless.get(name, True)
         return frozenset(name for name, is_safe in harmless.items() if is_safe)
 
     def completed(self) -> tuple[tuple[str, ...], str | None, tuple[Blob, ...]]:
         """Return what another attempt must not repeat, as hashes and contents.
 
-        These are the arguments of the unsafe ops of the model that succeeded, and what the steps have done.
+        These are the arguments of the model's ops that succeeded and are unsafe, of those whose children did something
+        unsafe, and what the steps have done.
         """
-        form_of = self._vocabulary.form_of
-        done = [args for args, _, is_ok in self.performed if is_ok]
-        unsafe = [args for args in done if (form := form_of(args)) is not None and form.effect_of(args) == "unsafe"]
-        blobs = tuple(Blob.of(canonical(args)) for args in unsafe)
+        blobs = tuple(
+            Blob.of(_in_short(args, acted))
+            for args, _, is_ok, acted in self.performed
+            if acted or (is_ok and self.is_unsafe(args))
+        )
         steps = self.steps.content() if self.steps is not None else None
         names = tuple(blob.hash for blob in blobs)
         return (names, None, blobs) if steps is None else (names, steps.hash, (*blobs, steps))
+
+    def is_unsafe(self, args: dict[str, Any]) -> bool:
+        """Return whether an op is unsafe by its specification."""
+        form = self._vocabulary.form_of(args)
+        return form is not None and form.effect_of(args) == "unsafe"
 
     def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
         """Return the results after the first ones by the positions of their ops in the answer of a call.
@@ -270,18 +297,21 @@ async def run_op(
     request, changes = started.request, started.changes
     performing = _performing(args, call, started, context, ahead)
     if request is not None:
-        performing.answer, changes = await _fulfil(request, call, context, tape)
+        performing.answer, changes = await _fulfil(request, args, call, context, tape)
         if performing.is_unsafe:
             tape.emit(kinds.RequestFulfilled(call))
     completed = await performing
     attempts = 0
     while isinstance(completed, UnknownOutcome):
         attempts += 1
-        resolution = await _ask_operator(call, attempts, args, tape)
+        resolution = await ask_operator(call, attempts, args, tape, tape.state.recovery.children.get(call, ""))
         # If it is performed again, it can be interrupted again; an outcome that the operator confirms is only recorded.
         completed = await PerformOp(call, args, started, performing.answer, resolution == "again", resolution)
+    acted = tape.state.visit.acted.get(call, "")
+    if completed.may_have_effect:
+        acted = f"{UNKNOWN_EFFECT} {acted}".rstrip()
     if isinstance(completed, kinds.PermissionDenied):  # its result holds a secret
-        return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes)
+        return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes, acted=acted)
     if started.changes:
         changes = started.changes[: completed.applied] if completed.changed else ()
     elif completed.changes:
@@ -289,10 +319,26 @@ async def run_op(
     if request is None:
         for change in changes:
             tape.emit(kinds.WorkspaceUpdated(call, change))
-        return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, args=args)
+        return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, args=args, acted=acted)
     asked_user = isinstance(request, kinds.AskRequest)
     compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
-    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts, args)
+    return OpOutcome(
+        kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts, args, acted
+    )
+
+
+def _in_short(args: dict[str, Any], acted: str) -> bytes:
+    """Return what another attempt is told about an op: its arguments, and what it or its children have done."""
+    more = f" ({_shortened(acted.encode(), _MAX_ACTED).decode()})" if acted else ""
+    return _shortened(canonical(args), _MAX_DONE) + more.encode()
+
+
+def _shortened(content: bytes, limit: int) -> bytes:
+    """Return UTF-8 text without its middle if it is too long: its end may be what tells two ops apart."""
+    if len(content) <= limit:
+        return content
+    first, last = content[: limit // 2], content[-limit // 2 :]
+    return f"{first.decode(errors='ignore')}…{last.decode(errors='ignore')}".encode()
 
 
 def interrupted_ops(
@@ -306,6 +352,8 @@ def interrupted_ops(
         tape: The tape of the run.
     """
     unknown, children = tape.state.recovery.unknown_outcomes, _begun_children(tape)
+    if tape.state.aborted is not None:
+        children |= tape.state.aborted.children
     found = {}
     for call, (position, args) in ops.items():
         form = vocabulary.form_of(args)
@@ -334,6 +382,7 @@ def _begun_children(tape: Tape) -> dict[str, str]:
 
 async def _fulfil(
     request: kinds.AskRequest | kinds.RunRequest | kinds.MemoryRequest | kinds.MessageRequest,
+    args: dict[str, Any],
     call: str,
     context: RunContext,
     tape: Tape,
@@ -348,17 +397,17 @@ async def _fulfil(
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
                 return RunOutcome(begun.run, None, begun.error if isinstance(begun, kinds.ChildEnded) else ""), ()
-            sub_run = await await_child(PlanChild(call, "skill", request.skill, value, pinned))
+            sub_run = await await_child(PlanChild(call, "skill", request.skill, value, pinned), args, tape)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
-            return await _send_message(request, call, tape), ()
+            return await _send_message(request, args, call, tape), ()
         case kinds.MemoryRequest():
             return _change_memory(request, call, context, tape), ()
 
 
-async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
+async def _send_message(request: kinds.MessageRequest, args: dict[str, Any], call: str, tape: Tape) -> MessageOutcome:
     """Send a message to another agent. Why there is no reply is part of the outcome."""
-    replied = await await_child(PlanChild(call, "agent", f"{AGENT_PREFIX}{request.agent}", request.text))
+    replied = await await_child(PlanChild(call, "agent", f"{AGENT_PREFIX}{request.agent}", request.text), args, tape)
     run, reply = "" if replied.state == "rejected" else replied.run, reply_text(replied, tape.content)
     return MessageOutcome(run, replied.state, reply, replied.error, replied.timed_out)
 
@@ -380,23 +429,6 @@ def _change_memory(request: kinds.MemoryRequest, call: str, context: RunContext,
     if after is not memory:
         tape.emit(kinds.ExperienceRemembered(phase, call, entry.id, entry.text))
     return MemoryOutcome(entry.id)
-
-
-async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:
-    """Ask how to resolve an unsafe op that was interrupted, so that its outcome is unknown."""
-    description = f"`{args['kind']}` {canonical(args).decode()[:500]}"
-    choices = ("again", "done", "failed")
-    action = digest(canonical([tape.state.run_id, call, args]))
-    resolution: str = await ask_person(
-        action_id(action, attempts),
-        f"{description} may have taken effect before the run was interrupted. "
-        "Execute it again, record it as done, or record it as failed?",
-        {"type": "string", "enum": list(choices)},
-        tape,
-        reason="unsafe",
-        suggestions=choices,
-    )
-    return resolution
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:

@@ -1,8 +1,8 @@
 """Execute one visit: input, frame, model call, verdict, ops, then the decision or the next turn.
 
 Visits are coroutines that emit events and await effects, so that first execution, recovery and replay are the same
-code. A visit knows its candidates and nothing else of the graph; the orchestrator decides what follows. `visit_skill`
-visits a node that is a skill; `postprocess` turns the finish artifact into the result of the run.
+code. A visit knows its candidates and nothing else of the graph; the orchestrator decides what follows. `postprocess`
+turns the finish artifact into the result of the run. Nodes without a model are in `model_free`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import (
     AnswersRejected,
     ApprovalExpired,
+    ConditionFailed,
     FillFailed,
     ModelAborted,
     StepFailed,
-    SubRunFailed,
     WorkNotDone,
 )
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
-from reyn.kernel.core.effects import CheckOutput, Pause, PlanChild, Restore, TurnInterrupted, await_child
-from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
+from reyn.kernel.core.effects import CheckOutput, Pause, TurnInterrupted
+from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure
 from reyn.kernel.visit.compaction import compact, plan_compaction
-from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, Targets
+from reyn.kernel.visit.deciding import ConditionFault, without_forbidden
 from reyn.kernel.visit.handoffs import hand_in, hand_over
+from reyn.kernel.visit.model_call import Targets
 from reyn.kernel.visit.op_dispatch import OpLog
 from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft, fit_prompt
-from reyn.kernel.visit.steps import StepFault, run_steps
+from reyn.kernel.visit.step_context import StepFault
+from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.transcript_budget import fit_transcript
 from reyn.kernel.visit.turn import (
     LlmPhaseResult,
@@ -40,16 +42,17 @@ from reyn.kernel.visit.turn import (
     execute_single_llm_phase,
     schedule_tool_batch,
 )
+from reyn.kernel.visit.visit_end import fail_visit, store_artifact
 from reyn.kernel.visit.visit_input import prepare_input, read_overviews
-from reyn.kernel.visit.waits import refusal_of, review_decision, sent_back
+from reyn.kernel.visit.waits import review_decision, sent_back
 from reyn.kernel.visit.work import Work
-from reyn.skills import successors
-from reyn.skills.values import END, skill_of
+from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.context.handoff import HandoffStatus
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
     from reyn.kernel.visit.model_call import TurnSpec
 
 MAX_TRUNCATED_READS = 10
@@ -150,8 +153,12 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         log.truncated.update(tape.state.truncated_in(entry.phase))  # its messages still show them
     try:
         prepared = await prepare_input(phase, entry, log, tape)
+        if entry.phase in phase.skill.conditions:
+            phase = without_forbidden(phase, entry, prepared, tape)
     except StepFault as fault:
-        return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
+        return await fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
+    except ConditionFault as fault:
+        return await fail_visit(entry, log, 0, ConditionFailed.code, fault.message, tape)
     handoff = await hand_in(phase, entry, tape) if phase.receives_handoffs else None
     overviews = await read_overviews(phase, entry, prepared, tape) if phase.listing_ops else None
     context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
@@ -162,7 +169,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         if context.is_conversation:
             _end_turn(phase, entry, fault.reason, tape, fault.code)
         else:
-            await _fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
+            await fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
     except TurnInterrupted:
         aborted = tape.state.aborted
         assert aborted is not None
@@ -182,8 +189,11 @@ async def _take_turns(progress: VisitProgress) -> None:
         await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
+        is_filled_late = bool(isinstance(verdict, Accepted) and progress.phase.sources and verdict.ops)
         if isinstance(verdict, Accepted) and progress.phase.sources and not verdict.ops:
             verdict = _filled(progress, verdict)
+        if isinstance(verdict, Accepted) and progress.phase.checks and not is_filled_late:
+            verdict = await _check_artifact(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.skill.checks_output:
             verdict = await _check_output(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.definition.requires_approval:
@@ -195,7 +205,13 @@ async def _take_turns(progress: VisitProgress) -> None:
             progress.correct(answer, "$", verdict.message)
             progress.retries = 0
         elif await _act(progress, answer, verdict) and isinstance(verdict, Accepted):
-            return _commit(progress, _filled(progress, verdict) if progress.phase.sources and verdict.ops else verdict)
+            if is_filled_late:
+                checked = await _check_artifact(progress, _filled(progress, verdict))
+                if isinstance(checked, Rejected):
+                    await _reject(progress, answer, checked)
+                    continue
+                verdict = checked
+            return _commit(progress, verdict)
     raise VisitFault(progress.failure_code, progress.failure_reason())
 
 
@@ -277,6 +293,19 @@ def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
     if error:
         raise VisitFault(FillFailed.code, error)
     return msgspec.structs.replace(verdict, artifact=artifact, artifact_json=None)
+
+
+async def _check_artifact(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:
+    """Reject a decision whose artifact does not pass the steps that skill.md names for the node."""
+    phase, artifact = progress.phase, verdict.artifact
+    if artifact is None or not phase.checks:
+        return verdict
+    prefix = f"{progress.call}.check"
+    try:
+        await run_steps(phase.checks, artifact, prefix, phase, progress.log, progress.tape, progress.entry.phase)
+    except StepFault as fault:
+        return progress.spec.contract.reject_output("", fault.message)
+    return verdict
 
 
 async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:
@@ -365,66 +394,13 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
         reason = f"the model aborted the turn: {verdict.reason}"
         return _end_turn(phase, entry, reason, tape, ModelAborted.code)
     if verdict.artifact is not None:
-        _store(verdict.artifact, tape, verdict.artifact_json)
+        store_artifact(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
         reason, extra = verdict.reason, verdict.handoff
         hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
     rolls_back = phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
     done, steps, blobs = log.completed() if rolls_back and (log.performed or log.steps) else ((), None, ())
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done, steps), *blobs)
-    return None
-
-
-def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
-    """Emit an artifact. `encoded` is its canonical JSON, if it is known."""
-    content = Blob.of(canonical(artifact) if encoded is None else encoded)
-    reference = kinds.ArtifactRef(artifact["type"], content.hash)
-    tape.emit(kinds.ArtifactStored(reference, len(content.content)), content)
-    return reference
-
-
-async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
-    """Restore the files that the visit changed, then record its failure."""
-    await _restore_files(f"{entry.step}.restore", log, tape)
-    done, steps, blobs = log.completed()
-    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done, steps), *blobs)
-
-
-async def _restore_files(call: str, log: OpLog, tape: Tape) -> None:
-    changes = log.changes_of(tape.state.run_id)
-    if changes:
-        tape.emit(kinds.RestoreStarted(call, changes))
-        await Restore(call, changes)
-
-
-# -- without a model ----------------------------------------------------------------------------------
-
-
-async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
-    """Visit a node that is a skill: run it with the input; its result is the artifact of the visit."""
-    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    name, shares = skill_of(entry.phase), entry.phase.endswith("[shared]")
-    await within_limits(tape, phase.settings)
-    log, call, pinned, back = OpLog(phase.vocabulary), f"{entry.step}.1", phase.sub_skill(name), entry.rollback
-    args = {"kind": "run_skill", "skill": name, "input": msgspec.json.decode(tape.content(entry.input.hash))}
-    if reason := await refusal_of(args, call, phase, tape):
-        return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {reason}", tape)
-    sub_run = await await_child(PlanChild(call, "skill", name, entry.input, pinned, shares, back))
-    log.add_changes(sub_run.changes, tape)
-    if sub_run.artifact is None:
-        return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {sub_run.error}", tape)
-    artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash))
-    target = next(iter(successors(phase.skill, entry.phase)), None)
-    accepted = phase.skill.inputs_of(target) if target else (phase.skill.final_output,)
-    error = phase.artifact_error({member.name: member.schema for member in accepted}, artifact)
-    if not error and back is not None and sub_run.artifact.hash == back.rejected.hash and entry.reply:
-        # No model decides about a node, so that the phase before it has to change its input.
-        error = f"it returned the same artifact again after a rollback: {back.reason}"
-    if error:
-        return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
-    _store(artifact, tape)
-    hand_over(phase, entry, artifact, log, tape)
-    tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, "transition" if target else "finish", target))
     return None
 
 
@@ -442,7 +418,7 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
     except StepFault as fault:
         error = fault.describe("postprocessor")
     if error:
-        await _restore_files(f"{prefix}.restore", log, tape)
+        await log.restore_files(f"{prefix}.restore", tape)
         _, steps, blobs = log.completed()
         tape.emit(kinds.PostprocessorFailed(StepFailed.code, f"postprocessor: {error}", steps), *blobs)
         return

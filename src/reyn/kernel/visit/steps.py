@@ -15,13 +15,14 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.core.effects import ExecuteChild, PlanChild, StartChildren, await_child
+from reyn.kernel.core.child_effects import CancelChild, PlanChild, StartChildren
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.core.snapshot import POSTPROCESSOR
-from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, RunContext, credentials_of
-from reyn.kernel.visit.completed_steps import CompletedSteps
-from reyn.kernel.visit.op_dispatch import OpLog, OpOutcome, run_op
-from reyn.kernel.visit.waits import ask_person, beginning, printable, question_id, refusal_of
+from reyn.kernel.visit.child_calls import await_child, finish_child, plan_child
+from reyn.kernel.visit.compiled_phase import RunContext, credentials_of
+from reyn.kernel.visit.op_dispatch import OpLog, run_op
+from reyn.kernel.visit.step_context import StepContext, StepFault
+from reyn.kernel.visit.waits import ask_operator, ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_data_path
 from reyn.skills.modules import python_entry
@@ -29,52 +30,11 @@ from reyn.skills.values import AnyStep, AskUser, Iterate, LintPlan, PythonCall, 
 
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.completed_steps import CompletedSteps
 
 _MAX_FINDINGS = 20
 _FATAL = ("fail", "result")
 """Values of `on_error` with which a failure of the step itself fails the visit."""
-
-
-class StepFault(Exception):
-    """A step failed. Its `on_error` decides what follows."""
-
-    def __init__(self, message: str, call: str = "", step: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.call = call
-        self.step = step
-
-    def describe(self, place: str) -> str:
-        return f"`{place}`: step {self.call} `{self.step}`: {self.message}"
-
-
-class _StepContext:
-    """The context of one list of steps."""
-
-    def __init__(self, run: RunContext, log: OpLog, tape: Tape, phase: str) -> None:
-        self.run = run
-        self.log = log
-        self.tape = tape
-        earlier = tape.state.history.steps.get(phase)
-        self.completed = log.steps = CompletedSteps() if earlier is None else CompletedSteps(tape.content(earlier))
-
-    def taken_over(self, args: dict[str, Any], call: str) -> tuple[Any] | None:
-        """Return the value of what an earlier attempt has done with the same arguments; `None` if there is none."""
-        result = self.completed.take(args, call)
-        return None if result is None else (msgspec.json.decode(self.tape.content(result)),)
-
-    def is_unsafe(self, args: dict[str, Any], outcome: OpOutcome) -> bool:
-        """Return whether an op that succeeded must not be performed twice. One whose files are restored must be."""
-        form = self.run.vocabulary.form_of(args)
-        is_done = outcome.status == "ok" and not outcome.changes
-        return is_done and form is not None and form.effect_of(args) == "unsafe"
-
-    def end_step(self, call: str, kind: str, into: str | None = None, result: Blob | None = None) -> str | None:
-        """Record that a step succeeded; return the hash of the result, as it is recorded."""
-        source = self.completed.sources.pop(call, "")
-        name, blobs = (None, ()) if result is None else (result.hash, (result,))
-        event = kinds.StepCompleted(call, kind, "ok", into, name, result_of=source)
-        return self.tape.emit(event, *blobs).result
 
 
 async def run_steps(
@@ -91,14 +51,29 @@ async def run_steps(
     Raises:
         StepFault: A step failed, and its `on_error` is `fail`.
     """
-    context = _StepContext(run, log, tape, phase)
+    context = StepContext(run, log, tape, phase)
     for number, step in enumerate(steps, start=1):
         await within_limits(tape, run.settings)
         artifact = await _run(step, artifact, f"{prefix}.{number}", context)
     return artifact
 
 
-async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: _StepContext) -> dict[str, Any]:
+async def run_node(
+    plan: PlanChild, args: dict[str, Any], run: RunContext, log: OpLog, tape: Tape, phase: str
+) -> tuple[dict[str, Any], CompletedSteps]:
+    """Return the artifact of a node, which is a skill: a step with the same arguments does the same. And what it did.
+
+    Raises:
+        StepFault: The sub-run is not permitted, or has no artifact.
+    """
+    context = StepContext(run, log, tape, phase)
+    if isinstance(taken := context.taken_over(args, plan.key), str):
+        await permit(args, plan.key, context)
+        taken = (context.add_child(args, await await_child(plan, args, tape, taken)),)
+    return taken[0], context.completed
+
+
+async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: StepContext) -> dict[str, Any]:
     kind = step_kind(step)
     context.tape.emit(kinds.StepStarted(call, kind))
     try:
@@ -131,7 +106,7 @@ def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tap
     return bound
 
 
-async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
     match step:
         case RunOp():
             return await _op(step, artifact, call, context)
@@ -150,7 +125,7 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
     raise InternalError(f"step kind `{step_kind(step)}` has no implementation")
 
 
-async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
     """Call a function of the skill. The time that it sees is that of the step's start, also when it is repeated."""
     skill = context.run.skill
     entry = python_entry(skill.permissions, step.module, step.function)
@@ -166,37 +141,38 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
     if isinstance(seconds, int) and seconds > 0:
         args["seconds"] = min(seconds, 86_400)
     if step.mode == "unsafe" and skill.required_credentials:
-        allowed = credentials_of(skill, context.tape.state.started.credentials)
-        args["credentials"] = [name for name in allowed if name != ALL_CREDENTIALS][:100]
+        args["credentials"] = list(credentials_of(skill, context.tape.state.started.credentials))[:100]
     repeated = args | {"clock": 0}  # a later attempt has another time
-    if (taken := context.taken_over(repeated, call)) is not None:
+    if isinstance(taken := context.taken_over(repeated, call), tuple):
         return taken[0]["value"]
+    await _confirmed(repeated, call, taken, context)
     outcome = await run_op(args, call, context.run, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok":
+        context.add_done(repeated, call, outcome)
         raise StepFault(f"{outcome.status}: {result.get('error') or result.get('reason') or ''}")
     value = result["value"]
     error = compile_schema(step.output_schema).first_error(value)
     if error is not None:
+        context.add_done(repeated, call, outcome, is_usable=False)
         raise StepFault(
             f"the result of `{step.function}` does not match `output_schema`: {error.path('result')}: {error.message}"
         )
-    if context.is_unsafe(args, outcome):
-        context.completed.add(repeated, call, outcome.result)
+    context.add_done(repeated, call, outcome)
     return value
 
 
-async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
     args = step.op | {name: look_up(artifact, path) for name, path in step.args_from.items()}
     known = offered_ops(context.run.vocabulary, tuple(spec.kind for spec in context.run.vocabulary.ops))
     error = OpRules(known).first_error([args], "")
     if error is not None:
         raise StepFault(f"invalid op: {error[0].removeprefix('$.control_ir[0]')} {error[1]}".replace(":  ", ": "))
-    if (taken := context.taken_over(args, call)) is not None:
+    if isinstance(taken := context.taken_over(args, call), tuple):
         return taken[0]
+    await _confirmed(args, call, taken, context)
     outcome = await run_op(args, call, context.run, context.tape)
-    if context.is_unsafe(args, outcome):
-        context.completed.add(args, call, outcome.result)
+    context.add_done(args, call, outcome)
     context.log.add_changes(outcome.changes, context.tape)
     if outcome.kind in context.run.vocabulary.gates:
         context.log.add_verdict(args, outcome, context.tape)
@@ -206,13 +182,23 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
     return result
 
 
-async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+async def _confirmed(args: dict[str, Any], call: str, taken: str, context: StepContext) -> None:
+    """Let a person decide about an op that an earlier attempt performed, and that has no result to take over.
+
+    Raises:
+        StepFault: It is not repeated.
+    """
+    if taken and await ask_operator(call, 1, args, context.tape, taken, is_child=True) == "failed":
+        raise StepFault(f"it was not repeated, as an operator decided. {taken}")
+
+
+async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
     """Run a skill as a sub-run."""
     args = _skill_args(step, artifact)
-    if (taken := context.taken_over(args, call)) is not None:
+    if isinstance(taken := context.taken_over(args, call), tuple):
         return taken[0]
-    sub_run = await await_child(await _planned_skill(args, call, context))
-    return _skill_result(args, sub_run, context)
+    plan = await _permitted_skill(args, call, context)
+    return _skill_value(args, await await_child(plan, args, context.tape, taken), context)
 
 
 def _skill_args(step: RunSkill, artifact: dict[str, Any]) -> dict[str, Any]:
@@ -220,13 +206,13 @@ def _skill_args(step: RunSkill, artifact: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "run_skill", "skill": step.skill, "input": _skill_input(step, artifact)}
 
 
-async def _planned_skill(args: dict[str, Any], call: str, context: _StepContext) -> PlanChild:
+async def _permitted_skill(args: dict[str, Any], call: str, context: StepContext) -> PlanChild:
     """Return the plan of a sub-run that the gate permits."""
-    await _permit(args, call, context)
+    await permit(args, call, context)
     return PlanChild(call, "skill", args["skill"], args["input"], context.run.sub_skill(args["skill"]))
 
 
-async def _permit(args: dict[str, Any], call: str, context: _StepContext) -> None:
+async def permit(args: dict[str, Any], call: str, context: StepContext) -> None:
     """Let the gate decide about a step that does what an op does.
 
     Raises:
@@ -250,21 +236,19 @@ def _skill_input(step: RunSkill, artifact: dict[str, Any]) -> Any:
     return _resolve(value, artifact)
 
 
-def _skill_result(args: dict[str, Any], sub_run: kinds.ChildEnded, context: _StepContext) -> Any:
-    context.log.add_changes(sub_run.changes, context.tape)
-    if sub_run.artifact is None:
-        raise StepFault(f"skill `{args['skill']}`: {sub_run.error}")
-    if sub_run.has_effects and not sub_run.changes:
-        context.completed.add(args, sub_run.call, sub_run.artifact.hash)
-    return msgspec.json.decode(context.tape.content(sub_run.artifact.hash))
+def _skill_value(args: dict[str, Any], sub_run: kinds.ChildEnded, context: StepContext) -> Any:
+    try:
+        return context.add_child(args, sub_run)
+    except StepFault as fault:
+        raise StepFault(f"skill `{args['skill']}`: {fault.message}") from fault
 
 
-async def _question(step: AskUser, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+async def _question(step: AskUser, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
     """Ask a person. The value that is shown is JSON, so that no text of a model can look like another line."""
     message = step.question
     if step.show is not None:
         message = f"{message}\n{beginning(printable(look_up(artifact, step.show), indent=2))}"
-    await _permit({"kind": "ask_user", "question": message}, call, context)
+    await permit({"kind": "ask_user", "question": message}, call, context)
     tape, schema = context.tape, step.response_schema
     return await ask_person(question_id(call, tape), message, schema, tape, suggestions=step.suggestions)
 
@@ -273,7 +257,7 @@ def _resolve(value: Any, artifact: dict[str, Any]) -> Any:
     return look_up(artifact, value) if is_data_path(value) else value
 
 
-async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: _StepContext) -> list[Any]:
+async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: StepContext) -> list[Any]:
     """Return one result per item. A skipped item is left out; an empty one is null."""
     items = look_up(artifact, step.over)
     if not isinstance(items, list):
@@ -295,6 +279,8 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
             if on_error in _FATAL:
                 context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
+                if window is not None:
+                    await window.cancel()
                 raise StepFault(f"item {index}: {fault.message}") from fault
             status: Any = "skipped" if on_error == "skip" else "empty"
             context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
@@ -302,6 +288,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
     return results
 
 
+_ITEM_FAILED = "another item of its iteration failed"
 _WINDOW = 4
 """Sub-runs that are planned ahead, as a multiple of those that execute: a slow one should not make the others wait."""
 
@@ -310,12 +297,13 @@ class _Window:
     """Sub-runs of an iteration: some are planned ahead and execute together; results are taken in order."""
 
     def __init__(
-        self, step: Iterate, artifact: dict[str, Any], items: list[Any], call: str, context: _StepContext
+        self, step: Iterate, artifact: dict[str, Any], items: list[Any], call: str, context: StepContext
     ) -> None:
         assert isinstance(step.apply, RunSkill)
         self._step, self._apply = step, step.apply
         self._artifact, self._items, self._call, self._context = artifact, items, call, context
         self._planned: dict[int, kinds.ChildStarted | kinds.ChildEnded] = {}
+        self._plans: dict[int, PlanChild] = {}
         self._args: dict[int, dict[str, Any]] = {}
         self._taken_over: dict[int, Any] = {}
         self._faults: dict[int, StepFault] = {}
@@ -333,15 +321,22 @@ class _Window:
             raise self._faults.pop(index)
         if index in self._taken_over:
             return self._taken_over.pop(index)
-        planned = self._planned.pop(index)
-        if isinstance(planned, kinds.ChildStarted):
-            planned = await ExecuteChild(planned.call, planned, self._ahead, concurrency)
-        return _skill_result(self._args.pop(index), planned, self._context)
+        planned, plan, args = self._planned.pop(index), self._plans.pop(index), self._args.pop(index)
+        ended = await finish_child(planned, plan, args, self._context.tape, self._ahead, concurrency)
+        return _skill_value(args, ended, self._context)
 
     @property
     def _ahead(self) -> tuple[kinds.ChildStarted, ...]:
         """The sub-runs that are planned and not awaited yet."""
         return tuple(one for one in self._planned.values() if isinstance(one, kinds.ChildStarted))
+
+    async def cancel(self) -> None:
+        """Cancel the sub-runs that were started and are not awaited any more; add what they have done."""
+        running = [(index, one) for index, one in self._planned.items() if isinstance(one, kinds.ChildStarted)]
+        for position, (index, started) in enumerate(running):
+            others = tuple(other for _, other in running[position + 1 :])
+            ended = await CancelChild(started.call, started, _ITEM_FAILED, others)
+            self._context.add_end(self._args[index], ended)
 
     async def _plan(self, index: int) -> None:
         context, name = self._context, f"{self._call}.{index + 1}"
@@ -349,10 +344,11 @@ class _Window:
         inner = self._artifact | {"_iter": {"item": self._items[index], "index": index}}
         try:
             args = self._args[index] = _skill_args(self._apply, inner)
-            if (taken := context.taken_over(args, name)) is not None:
+            if isinstance(taken := context.taken_over(args, name), tuple):
                 self._taken_over[index] = taken[0]
             else:
-                self._planned[index] = await (await _planned_skill(args, name, context))
+                plan = self._plans[index] = await _permitted_skill(args, name, context)
+                self._planned[index] = await plan_child(plan, args, context.tape, taken)
         except StepFault as fault:
             self._faults[index] = fault
 

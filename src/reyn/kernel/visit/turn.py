@@ -211,7 +211,7 @@ class TurnContext:
             said = turn_message(frame, "", has_choices=False)
         static = spec.decision_text(is_conversation=self.is_conversation)
         system_text = static + message_text(kinds.FrameMessage("system", rest), content)
-        done = tuple(PerformedOp(args, content(name).decode(), ok) for args, name, ok in self._log.performed)
+        done = tuple(PerformedOp(args, content(name).decode(), ok) for args, name, ok, _ in self._log.performed)
         return Turn(message_text(said, content), system_text, done, self.is_conversation)
 
     async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
@@ -351,7 +351,7 @@ class TurnContext:
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
-            tuple([act_in_short(args) for args, _, is_ok in log.performed if is_ok]) if log.performed else (),
+            tuple([act_in_short(args) for args, _, is_ok, _ in log.performed if is_ok]) if log.performed else (),
         )
 
 

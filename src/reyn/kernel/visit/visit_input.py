@@ -10,6 +10,7 @@ from reyn.context.field_order import plain_text
 from reyn.context.frame import Rollback
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
+from reyn.kernel.core.snapshot import MAX_DONE
 from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.turn import PreparedInput
 from reyn.kernel.visit.waits import ask_person, beginning, question_id
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARS = 10_000_000
 _MESSAGE = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
-_MAX_DONE = 200
-"""The bytes of an op of an earlier visit that a prompt shows, at most."""
 NO_REPLY = "no reply to the last message"
 """Begins what a conversation shows instead of a reply, after a turn without one."""
 
@@ -79,7 +78,9 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
         steps, prefix = phase.definition.preprocessor, f"{entry.step}.pre"
         enriched = await run_steps(steps, artifact, prefix, phase, log, tape, entry.phase)
         content = Blob.of(canonical(enriched))
-    done = tuple(tape.content(name)[:_MAX_DONE].decode(errors="ignore") for name in entry.done)
+    done = tuple(tape.content(name).decode(errors="ignore") for name in entry.done[-MAX_DONE:])
+    if len(entry.done) > MAX_DONE:
+        done = (f"more than {MAX_DONE} ops, of which only the last are listed", *done)
     rollback = Rollback(None, "", done) if done else None
     if back is not None:
         rejected = log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape)

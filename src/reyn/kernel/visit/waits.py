@@ -26,17 +26,25 @@ MAX_CHARACTERS = 20_000
 _REMARK = {"type": "string", "maxLength": 4_000}
 
 
-def _response(decisions: list[str], **fields: Any) -> dict[str, Any]:
-    """Return the schema of a reply: a word, or an object with the decision and a remark."""
-    properties = {"decision": {"enum": decisions}, **fields, "remark": _REMARK}
-    whole = {"type": "object", "properties": properties, "required": ["decision"], "additionalProperties": False}
-    return {"anyOf": [{"enum": ["approve", "reject", "defer"]}, whole]}
-
-
-OP_RESPONSE = _response(["approve", "reject", "edit", "defer"], args={"type": "object"}, always={"type": "boolean"})
-STEP_RESPONSE = _response(["approve", "reject", "defer"], always={"type": "boolean"})
-DECISION_RESPONSE = _response(["approve", "reject", "defer"])
 SUGGESTIONS = ("approve", "reject", "defer")
+
+
+def _response(*forms: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a reply: a word, or an object with the decision and a remark."""
+    return {"anyOf": [{"enum": [*SUGGESTIONS]}, *forms]}
+
+
+def _form(*decisions: str, needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+    """Return the schema of an object with one of some decisions."""
+    properties = {"decision": {"enum": [*decisions]}, **fields, "remark": _REMARK}
+    required = ["decision", *needs]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_APPROVE, _DECLINE = _form("approve", always={"type": "boolean"}), _form("reject", "defer")
+OP_RESPONSE = _response(_APPROVE, _form("edit", needs=("args",), args={"type": "object"}), _DECLINE)
+STEP_RESPONSE = _response(_APPROVE, _DECLINE)
+DECISION_RESPONSE = _response(_form(*SUGGESTIONS))
 
 
 # -- questions ----------------------------------------------------------------------------------------
@@ -100,6 +108,37 @@ def _escaped(char: str) -> str:
     """Escape a character as JSON does, so that the text stays JSON."""
     units = char.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+async def ask_operator(
+    call: str, attempts: int, args: dict[str, Any], tape: Tape, acted: str = "", *, is_child: bool = False
+) -> str:
+    """Ask how to resolve what was begun before and may have taken effect.
+
+    Args:
+        call: The call.
+        attempts: The number of questions about the call, this one included.
+        args: The arguments of the op, or of the op that does the same.
+        tape: The tape of the run.
+        acted: The unsafe ops of the children that it started.
+        is_child: Whether it is a child, which has no result; otherwise it is an op that was interrupted.
+
+    Returns:
+        `again`, `failed`, or `done` for an op.
+    """
+    choices: tuple[str, ...] = ("again", "failed") if is_child else ("again", "done", "failed")
+    begun = "was started before, and there is no result of it."
+    ask = "Start it again, or record it as failed?"
+    if not is_child:
+        begun = "may have taken effect before the run was interrupted."
+        ask = "Execute it again, record it as done, or record it as failed?"
+    message = f"`{args['kind']}` {canonical(args).decode()[:500]} {begun} {f'{acted} ' if acted else ''}{ask}"
+    action = digest(canonical([tape.state.run_id, call, args]))
+    schema = {"type": "string", "enum": list(choices)}
+    resolution: str = await ask_person(
+        action_id(action, attempts), message, schema, tape, reason="unsafe", suggestions=choices
+    )
+    return resolution
 
 
 # -- approvals of ops ---------------------------------------------------------------------------------

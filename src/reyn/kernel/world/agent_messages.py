@@ -16,19 +16,22 @@ from msgspec.structs import replace
 
 from reyn.errors import ChainTooDeep, ReynError, RunBusy
 from reyn.journal import ENDED, AbortTurn, Blob, Cancel, Journal, RunRow, canonical, kinds
-from reyn.journal.family import descendants
+from reyn.journal.family import descendants, has_child
+from reyn.journal.submission import post_message
 from reyn.journal.summary import SECOND
 from reyn.kernel.core.conversations import AgentThread
 from reyn.kernel.core.run_state import EMPTY, fold
 from reyn.kernel.runtime_types import LATER, People
 from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below
 from reyn.kernel.world.loading import first_event, load_state, pin_model, pin_ops, pin_run
+from reyn.kernel.world.unsafe_ops import with_acted
 from reyn.skills import USER_MESSAGE
 from reyn.skills.agents import agent_of
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.kernel.core.effects import EventWithBlobs, PlanChild
+    from reyn.kernel.core.child_effects import PlanChild
+    from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.inbox import InboxPolling
@@ -73,7 +76,8 @@ class AgentMessages:
         thread = tape.state.threads.get(name)
         if thread is not None and self._continues(thread, tape):
             return kinds.ChildStarted(call, "agent", name, thread.run, text=text, depth=depth), ()
-        history, blobs = self._history(thread) if thread is not None else ((), ())
+        is_known = thread is not None and has_child(services.journal, tape.run_id, thread.run)
+        history, blobs = self._history(thread) if thread is not None and is_known else ((), ())
         message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(text).decode()}}
         copies = pin_run(skill, Blob.of(canonical(message)), pin_ops(skill, services.ops.vocabulary))
         return kinds.ChildStarted(
@@ -144,7 +148,7 @@ class AgentMessages:
                 spec = self._spec(intent, tape, settings)
                 reply = await self._exchange(intent.run, spec, partial(drive, intent, spec, tape))
         except RunBusy:
-            reply = _Reply("failed", f"the conversation `{intent.run}` is open in another process")
+            reply = _Reply("failed", f"the conversation `{intent.run}` is open elsewhere")
         except ReynError as failure:
             reply = _Reply("failed", f"{failure.code}: {failure.message}")
         return self._ended(intent, reply, tape), ()
@@ -224,6 +228,7 @@ class AgentMessages:
         counted = tape.state.threads.get(intent.skill)
         if counted is None or counted.run != intent.run:
             counted = AgentThread(intent.run)
+        body = with_acted(body, self._services.journal, self._services.journal.read(intent.run, counted.seq))
         return replace(
             body,
             usage=state.usage - counted.usage,
@@ -266,5 +271,5 @@ def abort_turns(journal: Journal, polling: InboxPolling, rows: Iterable[RunRow],
         is_conversation = started is not None and started.ask is not None
         if is_conversation and row.wait is not None and row.wait.is_message:
             continue
-        journal.post(row.run_id, AbortTurn(reason) if is_conversation else Cancel(reason))
+        post_message(journal, row, AbortTurn(reason) if is_conversation else Cancel(reason))
         polling.notify(row.run_id)

@@ -20,7 +20,8 @@ from reyn.kernel.world.budgets import BudgetedRun, budgeted_run
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.kernel.core.effects import EventWithBlobs, PlanChild, PlanOp
+    from reyn.kernel.core.child_effects import PlanChild
+    from reyn.kernel.core.effects import EventWithBlobs, PlanOp
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from reyn.errors import AnswersRejected, FillFailed, StepFailed, SubRunFailed, WorkNotDone
+from reyn.errors import AnswersRejected, FillFailed, JoinFailed, StepFailed, SubRunFailed, WorkNotDone
 from reyn.journal import ENDED, Blob, kinds
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ MAX_CHILD_DEPTH = 8
 """The maximum nesting of children."""
 STOPPED = (*ENDED, "failed", "limited")
 """The statuses that no reply to a question changes."""
-_FINAL_FAILURES = (AnswersRejected.code, StepFailed.code, SubRunFailed.code, WorkNotDone.code, FillFailed.code)
+_FINAL_FAILURES = tuple(
+    error.code for error in (AnswersRejected, StepFailed, SubRunFailed, JoinFailed, WorkNotDone, FillFailed)
+)
 """Failures that are the result of the sub-run. Any other failure (an unavailable model) stops the parent as well."""
 
 

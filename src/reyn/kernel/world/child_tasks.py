@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import ENDED, Body, Journal, ReportRun, kinds
-from reyn.kernel.core.effects import ExecuteChild
+from reyn.journal.submission import post_message
+from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, ExecuteChild
 from reyn.kernel.world.child_spec import STOPPED
 from reyn.kernel.world.loading import first_event, load_state
 
@@ -49,6 +50,8 @@ class TasksAhead:
         self.ahead: dict[str, asyncio.Future[Any]] = {}
         """What was started and is not awaited yet, by call."""
         self._executing: set[str] = set()
+        self._arrived: dict[str, None] = {}
+        """The children whose outcomes nothing has taken, in the order in which they ended or stopped."""
         self._tokens: dict[str, int] = {}
         """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
         self._slots: tuple[int, asyncio.Semaphore] | None = None
@@ -89,17 +92,77 @@ class TasksAhead:
         await self.start((effect.started, *effect.ahead), effect.concurrency, tape)
         if not self.ahead[effect.key].done():
             await self._flush(tape)  # what is known before a wait
-        outcome: EventWithBlobs = await self.ahead.pop(effect.key)
-        self._tokens.pop(effect.key, None)
+        await asyncio.wait([self.ahead[effect.key]])
+        outcome = self._take(effect.key)
         if isinstance(outcome[0], kinds.ChildStopped) and outcome[0].limit == "tokens":
             # It has used its share. Once it is known what the others need, it may use all that is left.
             await self._finish_executing()
             outcome = await self._children.execute(effect, tape, self._tokens_left(tape))
         return outcome
 
+    async def first(self, effect: AwaitFirst, tape: Tape) -> EventWithBlobs:
+        """Execute children, and return the outcome of the first that ends; that of a stopped one if none is left."""
+        if not any(isinstance(self._ended(one.call), kinds.ChildStopped) for one in effect.started):
+            await self.start(effect.started, effect.concurrency, tape)
+        await self._flush(tape)
+        while True:
+            arrived = [call for call in self._arrived if (task := self.ahead.get(call)) is not None and task.done()]
+            for call in arrived:
+                if isinstance(self._ended(call), kinds.ChildEnded):
+                    return self._take(call)
+            if arrived:
+                await self._drop_queued()
+            running = [task for task in self.ahead.values() if not task.done()]
+            if running:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                return await self._stopped(next(one for one in effect.started if one.call == arrived[0]), tape)
+
+    def _ended(self, call: str) -> Body | None:
+        """Return the outcome of a child that was started; `None` while it executes."""
+        task = self.ahead.get(call)
+        return task.result()[0] if task is not None and task.done() else None
+
+    def _take(self, call: str) -> EventWithBlobs:
+        """Return the outcome of a child that ended or stopped, which counts from now on in its parent."""
+        self._tokens.pop(call, None)
+        self._arrived.pop(call, None)
+        outcome: EventWithBlobs = self.ahead.pop(call).result()
+        return outcome
+
+    async def _stopped(self, started: kinds.ChildStarted, tape: Tape) -> EventWithBlobs:
+        """Return the outcome of a child that stopped; one that has used its share of the tokens may use the rest."""
+        outcome = self._take(started.call)
+        if isinstance(outcome[0], kinds.ChildStopped) and outcome[0].limit == "tokens":
+            # What the others need is known now.
+            outcome = await self._children.execute(ExecuteChild(started.call, started), tape, self._tokens_left(tape))
+        return outcome
+
+    async def cancel(self, effect: CancelChild, tape: Tape) -> EventWithBlobs:
+        """Cancel children, and return how one of them ended."""
+        for one in (effect.started, *effect.others):
+            self._children.cancel(one, effect.reason, tape)
+        await self._drop_queued()
+        if (task := self.ahead.get(effect.key)) is not None:
+            await asyncio.wait([task])
+            outcome = self._take(effect.key)
+            if isinstance(outcome[0], kinds.ChildEnded):
+                return outcome
+        await self._flush(tape)
+        return await self._children.end(effect, tape)
+
+    async def _drop_queued(self) -> None:
+        """Do not begin the children that wait for a place."""
+        queued = {call: task for call, task in self.ahead.items() if call not in self._executing and not task.done()}
+        for task in queued.values():
+            task.cancel()
+        await asyncio.gather(*queued.values(), return_exceptions=True)
+        self.ahead = {call: task for call, task in self.ahead.items() if call not in queued}
+
     async def start(self, sub_runs: tuple[kinds.ChildStarted, ...], concurrency: int, tape: Tape) -> None:
         """Start the sub-runs that were not started before, once their intents are durable."""
-        new = [started for started in sub_runs if started.call not in self.ahead]
+        known = self.ahead.keys() | tape.state.recovery.children.keys()
+        new = [started for started in sub_runs if started.call not in known]
         if not new:
             return
         await self._flush(tape)
@@ -112,17 +175,18 @@ class TasksAhead:
         if self._slots is None or self._slots[0] != concurrency:
             self._slots = (concurrency, asyncio.Semaphore(concurrency))
         async with self._slots[1]:
-            left = self._tokens_left(tape)
-            share = left and max(1, left // (concurrency - len(self._executing)))
-            self._tokens[effect.key] = share or 0
             self._executing.add(effect.key)
             try:
+                left = self._tokens_left(tape)
+                share = left and max(1, left // (concurrency - len(self._executing) + 1))
+                self._tokens[effect.key] = share or 0
                 with self._commits.active_run():  # shares its commits with those that execute beside it
                     outcome = await self._children.execute(effect, tape, share)
                 self._tokens[effect.key] = self._tokens_of(outcome[0])
                 return outcome
             finally:
                 self._executing.discard(effect.key)
+                self._arrived[effect.key] = None
 
     def _tokens_left(self, tape: Tape) -> int | None:
         """Return the tokens that no sub-run has used or may use; `None` if they are not limited."""
@@ -140,17 +204,15 @@ class TasksAhead:
 
     async def _finish_executing(self) -> None:
         """Let the sub-runs in progress end or stop, and start no others."""
-        for call, task in self.ahead.items():
-            if call not in self._executing:
-                task.cancel()
+        await self._drop_queued()
         await asyncio.gather(*self.ahead.values(), return_exceptions=True)
-        self.ahead = {call: task for call, task in self.ahead.items() if not task.cancelled()}
 
     async def settle(self, *, is_finishing: bool = False) -> None:
         """End the sub-runs that nothing awaits any more: interrupt them, or let those in progress end or stop.
 
         A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
         """
+        self._arrived.clear()
         if not self.ahead:
             self._tokens.clear()
             return
@@ -197,5 +259,5 @@ def report_end(journal: Journal, polling: InboxPolling, result: RunResult) -> No
     else:
         text = f"{who} is {result.status}: {result.reason or 'no reason was recorded'}"
     answers = load_state(journal, result.run_id).models.answers
-    journal.post(parent.run, ReportRun(result.run_id, str(result.status), text, result.usage, answers))
+    post_message(journal, row, ReportRun(result.run_id, str(result.status), text, result.usage, answers))
     polling.notify(parent.run)

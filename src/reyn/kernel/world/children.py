@@ -15,7 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed
-from reyn.journal import Blob, Event, RaiseLimit, RunRow, Say, canonical, decode, kinds
+from reyn.journal import ENDED, Blob, Event, RaiseLimit, RunRow, Say, canonical, decode, kinds
+from reyn.journal.cancellation import cancel_runs
+from reyn.journal.family import descendants
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.compiled_phase import credentials_of
@@ -30,6 +32,7 @@ from reyn.kernel.world.loading import (
     check_ops,
     first_event,
     load_run,
+    load_state,
     new_run,
     new_tape,
     pin_ops,
@@ -37,14 +40,15 @@ from reyn.kernel.world.loading import (
     pin_settings,
 )
 from reyn.kernel.world.run_scope import RunScope, call_name
-from reyn.kernel.world.unsafe_ops import describe_unsafe, unsafe_ops
+from reyn.kernel.world.unsafe_ops import with_acted
 from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.kernel.core.effects import EventWithBlobs, ExecuteChild, PlanChild
+    from reyn.kernel.core.child_effects import CancelChild, ExecuteChild, PlanChild
+    from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.services import Services
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 
 _MAX_PHASES = 50
 """Visits of a sub-run whose artifacts its parent records."""
+_OP_ENDED = "the op that called it has ended"
 _TASK_STATES: dict[str, kinds.TaskState] = {"finished": "completed", "cancelled": "canceled"}
 
 
@@ -72,11 +77,14 @@ class Children:
     def plan(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
         """Find what a child runs and validate its input. An error becomes the result of the child."""
         try:
+            if effect.declined:
+                raise SubRunFailed(f"it was not started again, as an operator decided. {effect.declined}")
             return self._messages.plan(effect, tape) if effect.type == "agent" else self._plan_skill(effect, tape)
         except ReynError as error:
             run, reason = f"{tape.run_id}.{effect.key}", f"{error.code}: {error.message}"
             text = effect.input if effect.type == "agent" else None
-            return kinds.ChildEnded(effect.key, effect.type, effect.skill, run, "rejected", reason, text=text), ()
+            rejected = kinds.ChildEnded(effect.key, effect.type, effect.skill, run, "rejected", reason, text=text)
+            return replace(rejected, acted=effect.declined), ()
 
     def _plan_skill(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
         state, vocabulary = tape.state, self.services.ops.vocabulary
@@ -108,7 +116,32 @@ class Children:
 
     # -- the ways in which an end comes back ------------------------------------------------------------
 
-    async def execute(self, effect: ExecuteChild, tape: Tape, tokens: int | None = None) -> EventWithBlobs:
+    def cancel(self, intent: kinds.ChildStarted, reason: str, tape: Tape) -> None:
+        """Ask a child to end, and the runs below it, unless it did not begin or belongs to the origin of a fork.
+
+        Raises:
+            RunIdTaken: A run with its id exists that is not this one.
+        """
+        row = self.journal.find(intent.run)
+        if row is None or row.status in ENDED or intent.call in tape.state.recovery.children:
+            return
+        self._check_own(intent, ChildSpec(self.settings_left(tape), tape.state.models), tape, row)
+        below = descendants(self.journal, intent.run)
+        cancel_runs(self.journal, [row, *below], reason, self.services.clock.now)
+        for one in (row, *below):
+            self.services.polling.notify(one.run_id)
+
+    async def end(self, effect: CancelChild, tape: Tape) -> EventWithBlobs:
+        """Return how a cancelled child ended."""
+        intent = effect.started
+        acted = tape.state.recovery.children.get(intent.call)
+        if acted is None and self.journal.find(intent.run) is not None:
+            return await self.execute(effect, tape)
+        return replace(_ended(intent, "canceled", effect.reason), acted=acted or ""), ()
+
+    async def execute(
+        self, effect: ExecuteChild | CancelChild, tape: Tape, tokens: int | None = None
+    ) -> EventWithBlobs:
         """Execute a child that the run awaits until it ends or stops; continue it if it was started before.
 
         Args:
@@ -134,7 +167,8 @@ class Children:
     def _completed(self, intent: kinds.ChildStarted, end: ChildEnd) -> EventWithBlobs:
         """Return the result of a sub-run, with the changes that it made in files that it shares with its parent."""
         state, artifact = end.state, end.state.final if end.state.status == "finished" else None
-        error = "" if artifact else self._failure(intent, state)
+        why = f": {state.reason}" if state.reason else ""
+        error = "" if artifact else f"the sub-run `{intent.run}` is {state.status}{why}"
         events = list(self.journal.read(intent.run))
         changes = tuple(unreverted_changes(events, with_sub_runs=True))
         if state.workspace == intent.run:  # files of a workspace of its own are not shared
@@ -145,19 +179,13 @@ class Children:
             active=end.active,
             changes=changes,
             phases=_phase_artifacts(events),
-            has_effects=any(map(_has_effects, events)),
         )
+        body = with_acted(body, self.journal, events)
         if artifact is None:
             return body, ()
         handoff = next((handoff for _, handoff in reversed(state.history.handoffs.latest)), None)
         body = replace(body, summary=summarize_sub_run(state.output.reason), handoff=handoff)
         return body, (Blob(artifact.hash, end.content(artifact.hash)),)
-
-    def _failure(self, intent: kinds.ChildStarted, state: RunState) -> str:
-        """Return why a sub-run has no result, and which unsafe ops a repetition would execute again."""
-        error = f"the sub-run `{intent.run}` is {state.status}{f': {state.reason}' if state.reason else ''}"
-        done = describe_unsafe(unsafe_ops(self.journal, intent.run, self.services.ops.vocabulary))
-        return f"{error}. {done}" if done else error
 
     async def run_background(self, run: str, tape: Tape) -> RunState:
         """Start a background run, or continue it, until it ends or stops. Its claim is held.
@@ -198,17 +226,37 @@ class Children:
             settings = self.services.settings_of(tape.started, tape.content)
             check_call(tape.state, settings, scope.above(), self.journal, counts)
         counts.starting.add(run)
+        scope.calls[key] = intent
         try:
             with self.journal.claim(run):
                 end = await self.drive(intent, spec._replace(blobs=copies.blobs), tape)
         finally:
             counts.starting.discard(run)
         scope.check_open()
+        del scope.calls[key]
         status = str(end.state.status)
         error = "" if status == "finished" else f"it is {status}: {end.state.reason}"
         ended = _ended(intent, _TASK_STATES.get(status, "failed"), error, end)
+        if skill.op_kinds:
+            ended = with_acted(ended, self.journal, self.journal.read(run))
         tape.record(replace(ended, call=scope.call), self.services.clock.now())
         return end.state
+
+    def end_calls(self, scope: RunScope) -> str:
+        """End the functions that the code of an op has called and did not await.
+
+        Returns:
+            The unsafe ops of all functions that it called.
+        """
+        scope.close()
+        for intent in scope.calls.values():
+            self.cancel(intent, _OP_ENDED, scope.tape)
+            row, state = self.journal.find(intent.run), load_state(self.journal, intent.run)
+            end = None if row is None else ChildEnd(state, row.seq, row.hash, self.journal.blob)
+            ended = replace(_ended(intent, "canceled", _OP_ENDED, end), call=scope.call)
+            ended = with_acted(ended, self.journal, self.journal.read(intent.run))
+            scope.tape.record(ended, self.services.clock.now())
+        return scope.tape.state.visit.acted.get(scope.call, "")
 
     # -- any child --------------------------------------------------------------------------------------
 
@@ -344,16 +392,6 @@ def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | 
         case "waiting":
             return replace(body, status="waiting", wait=state.wait)
     return None
-
-
-def _has_effects(event: Event) -> bool:
-    """Return whether a run started an unsafe op, or a run below it did."""
-    if not event.kind.endswith(("_started", kinds.ChildEnded.kind)):
-        return False
-    body = decode(event)
-    return (isinstance(body, kinds.OpStarted) and body.is_untracked) or (
-        isinstance(body, kinds.ChildEnded) and body.has_effects
-    )
 
 
 def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:

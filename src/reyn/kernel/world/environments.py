@@ -12,11 +12,11 @@ import msgspec
 from reyn.errors import BlobMissing, RunBlocked
 from reyn.journal import Blob, Journal, kinds, ordered
 from reyn.jsonschema.words import one_line
-from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
+from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.ops import Denied, Env, OpTable, Overview
 from reyn.ops.budget import OpBudget, OpBudgets
 from reyn.ops.execution import overview_of
-from reyn.ops.op import HasOverview, no_credentials
+from reyn.ops.op import no_credentials
 from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
 from reyn.private_files import user_folder
 from reyn.secrets import Scrubber, handle_of
@@ -85,6 +85,7 @@ class _VisitEnv(NamedTuple):
     visit: int
     started: kinds.RunStarted
     phase: str
+    policy: Policy
     env: Env
 
 
@@ -95,7 +96,7 @@ class Environments:
         self,
         root: Path,
         state: Path,
-        policy: Policy,
+        read_policy: Callable[[], Policy],
         compile_skill: SkillCompiler,
         sandbox: SandboxSettings,
         python: PythonSettings,
@@ -106,7 +107,7 @@ class Environments:
     ) -> None:
         self._root = root
         self._state = state
-        self._policy = policy
+        self._read_policy = read_policy
         self._compile_skill = compile_skill
         self._sandbox = sandbox
         self._python = python
@@ -114,12 +115,14 @@ class Environments:
         self._secrets = secrets
         self._journal = journal
         self._origin = origin
+        self._policy = Policy()
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
+        """The gates of the policy."""
         self._visits: dict[str, _VisitEnv] = {}
 
     def env(self, tape: Tape) -> Env:
-        """Return the environment of an op. It stays the same in a visit."""
-        state = tape.state
+        """Return the environment of an op. It stays the same in a visit, unless the operator changes the rules."""
+        state, policy = tape.state, self._read_policy()
         found = self._visits.get(tape.run_id)
         if (
             found is not None
@@ -127,6 +130,7 @@ class Environments:
             and found.visit == state.history.total_steps
             and found.started is state.started
             and found.phase == state.phase
+            and found.policy is policy
         ):
             return found.env
         started, visit = state.started, state.history.total_steps
@@ -154,7 +158,7 @@ class Environments:
             skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
             secret_in=self._secrets().find,
         )
-        self._visits[tape.run_id] = _VisitEnv(tape, visit, started, state.phase, env)
+        self._visits[tape.run_id] = _VisitEnv(tape, visit, started, state.phase, policy, env)
         return env
 
     def forget(self, run_id: str) -> None:
@@ -163,13 +167,15 @@ class Environments:
 
     def _credential(self, allowed: tuple[str, ...], name: str) -> str:
         """Return the value of a secret, if the run may use it."""
-        if name not in allowed and ALL_CREDENTIALS not in allowed:
+        if name not in allowed:
             return no_credentials(name)
         return self._resolve_secret(handle_of(name))
 
     def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
         """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
-        started = state.started
+        started, policy = state.started, self._read_policy()
+        if policy is not self._policy:
+            self._policy, self._gates = policy, {}
         key = (state.workspace, started.skill_hash, started.requests, started.imported)
         gate = self._gates.get(key)
         if gate is None:
@@ -178,7 +184,7 @@ class Environments:
             requests = (skill.permissions, *(one.permissions for one in above))
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace, self._origin),
-                _without_skill_grants(self._policy) if started.imported else self._policy,
+                _without_skill_grants(policy) if started.imported else policy,
                 tuple(map(recorded_requests, requests)),
                 skill.name,
                 tuple(one.skill for one in above),
@@ -190,7 +196,7 @@ class Environments:
         """Return the environment in which a new run of a skill would look at the project."""
         roots = roots_of(self._root, self._state, "none")
         requests = (recorded_requests(skill.permissions),)
-        gate = Gate(roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
+        gate = Gate(roots, self._read_policy(), requests, skill.name, agent=agent_of(skill.name))
         skills = skill.phases[skill.entry].allowed_skills
         return Env(roots, gate, _no_content, RecordedFiles(), sizes.file_bytes, skills=skills)
 
@@ -209,13 +215,15 @@ def find_overviews(
     found: dict[str, Overview] = {}
     failed: list[str] = []
     for kind in op_kinds:
-        op: object = ops.get(kind)
-        if not isinstance(op, HasOverview):
+        op = ops.listing.get(kind)
+        if op is None:
             continue
         overview = overview_of(op, query, env, is_foreign=ops.is_foreign(kind))
         if isinstance(overview, str):
             failed.append(f"{kind}: {overview}")
-        elif secrets.find(_section(overview).encode(errors="replace") + ordered(overview.targets or ())):
+        elif not secrets.is_empty and secrets.find(
+            _section(overview).encode(errors="replace") + ordered(overview.targets or ())
+        ):
             failed.append(f"{kind}: it holds a secret")
         else:
             found[kind] = overview

@@ -38,13 +38,15 @@ from reyn.journal import (
 )
 from reyn.journal.cancellation import cancellation, refused, refused_queue
 from reyn.journal.family import OpenQuestion, asking_run, lineage, parse_reply, reply_to
+from reyn.journal.submission import post_message
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
 from reyn.kernel.world.loading import load_head, unsupported_rules
+from reyn.kernel.world.unsafe_ops import open_children
 
 if TYPE_CHECKING:
-    from reyn.journal.port import RunMessage
+    from reyn.journal.messages import RunMessage
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, RunResult
@@ -68,9 +70,12 @@ class InboxPolling:
         self.busy_seconds = busy_seconds
         self._seconds = seconds
         self._read_at: dict[str, float] = {}
+        self._deferred: dict[str, Callable[[], None]] = {}
 
     def is_due(self, run_id: str) -> bool:
-        """Return whether to read the inbox now; if so, start a new interval."""
+        """Return whether to read the inbox now; if so, start a new interval. What was deferred is posted first."""
+        if self._deferred and (post := self._deferred.pop(run_id, None)) is not None:
+            post()
         now = time.monotonic()
         read_at = self._read_at.get(run_id)
         if read_at is not None and now - read_at < self._seconds:
@@ -79,12 +84,20 @@ class InboxPolling:
         return True
 
     def skip(self, run_id: str) -> None:
-        """Start a new interval without a read."""
+        """Start a new interval: the inbox is read now, or nothing can be in it."""
         self._read_at[run_id] = time.monotonic()
 
     def notify(self, run_id: str) -> None:
         """Make the next read due: a message was posted, or the run stopped."""
         self._read_at.pop(run_id, None)
+
+    def defer(self, run_id: str, post: Callable[[], None]) -> None:
+        """Let the driver of a run call `post`, which posts a message, before its next effect. Safe in any thread."""
+        self._deferred[run_id] = post
+
+    def withdraw(self, run_id: str) -> None:
+        """Forget what was deferred."""
+        self._deferred.pop(run_id, None)
 
 
 class PostedReply(msgspec.Struct, frozen=True):
@@ -97,7 +110,7 @@ class PostedReply(msgspec.Struct, frozen=True):
     """The run to resume."""
     message_id: int
     is_claimed: bool
-    """Whether a live process executes the run; it continues with the reply."""
+    """Whether a live process executes the run, or it was submitted to workers; they continue with the reply."""
 
 
 # -- posting ------------------------------------------------------------------------------------------
@@ -147,8 +160,8 @@ def post_reply(
         value = parse_reply(wait, value)
     if fault := answer_error(wait, wait.id, value):
         raise ReplyInvalid(fault)
-    message_id = journal.post(asking.run_id, reply_to(wait, value, by))
-    is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post
+    message_id = post_message(journal, asking, reply_to(wait, value, by))
+    is_claimed = bool(rows[-1].queue) or any(journal.is_claimed(run.run_id) for run in rows)  # after the post
     return PostedReply(asking.run_id, wait.id, root, message_id, is_claimed)
 
 
@@ -173,7 +186,23 @@ def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
     except ValueError as invalid:
         return f"the reply is not JSON: {invalid}"
     error = compile_schema(wait.response_schema).first_error(value)
-    return f"the reply does not match the question's schema: {error.path('reply')} {error.message}" if error else ""
+    if error is None:
+        return ""
+    if wait.is_approval:
+        return f"an approval takes {_reply_forms(wait.response_schema)}"
+    return f"the reply does not match the question's schema: {error.path('reply')} {error.message}"
+
+
+def _reply_forms(schema: dict[str, Any]) -> str:
+    """Return the replies that an approval takes, in words."""
+    words, *objects = schema.get("anyOf", [schema])
+    forms = []
+    for one in objects:
+        fields = dict(one["properties"])
+        decisions = " or ".join(f"`{word}`" for word in fields.pop("decision")["enum"])
+        forms.append(f"{decisions} (with {', '.join(f'`{name}`' for name in fields)})")
+    listed = ", ".join(f"`{word}`" for word in words["enum"])
+    return f"{listed}, or an object whose `decision` is {', '.join(forms)}" if forms else listed
 
 
 # -- executing ----------------------------------------------------------------------------------------
@@ -243,7 +272,7 @@ def take_messages(journal: Journal, clock: Clock, run_id: str) -> None:
     with suppress(RunBusy, RunBlocked), journal.claim(run_id):
         state, tape = load_head(journal, run_id)
         now, messages = clock.now(), journal.drain(run_id, state.messages_taken)
-        for body, blobs in inbox_events(messages, state, now):
+        for body, blobs in inbox_events(messages, state, now, journal):
             tape.record(body, now, *blobs)
         tape.flush_now(journal)
 
@@ -255,8 +284,8 @@ def refuse_late_messages(journal: Journal, clock: Clock, run_id: str) -> None:
         take_messages(journal, clock, run_id)
 
 
-def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
-    """Return the events that record the messages of an inbox at a time.
+def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int, journal: Journal) -> list[EventWithBlobs]:
+    """Return the events that record the messages of an inbox at a time. The journal has the children of the run.
 
     Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
     reply to a question of a sub-run goes to the sub-run's inbox. At the end of a run, what was said to it is refused.
@@ -271,6 +300,8 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
             queued = state.inbox.queued if state.status not in ENDED else ()
             return events + cancellation(messages[number:], state.reserved, queued)
         body, blobs = to_event(message.id, message.payload, wait, state, now, can_abort=can_abort)
+        if isinstance(body, kinds.TurnAborted):
+            body = replace(body, children=open_children(journal, state))
         events.append((body, blobs))
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
             state = replace(state, conversations=changed(state.conversations, body))

@@ -18,21 +18,19 @@ from reyn.journal import ENDED, AbortTurn, Body, Cancel, Event, kinds
 from reyn.journal.family import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
+from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, ExecuteChild, PlanChild, StartChildren
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import (
     MAX_TOGETHER,
     CallHooks,
     CallModel,
     CheckOutput,
-    ExecuteChild,
     FitTokens,
     PerformOp,
     Permit,
-    PlanChild,
     PlanOp,
     ReadOverviews,
     Restore,
-    StartChildren,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople, People
 from reyn.kernel.world.allowance import STARTING, count_of, step_allowance, within_bound
@@ -64,6 +62,9 @@ _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
 
+_KEEP_AHEAD = (ExecuteChild, AwaitFirst, CancelChild, PlanChild, Permit)
+
+
 class LiveWorld:
     """The world of one run. `warnings` collects messages for the caller that no event records."""
 
@@ -91,7 +92,7 @@ class LiveWorld:
         self._journal = services.journal
         self._model = model
         self._roster = services.roster
-        self._recorder = LlmCallRecorder(services.roster, observers.on_delta)
+        self._recorder = LlmCallRecorder(services.roster, services.watchers, observers.on_delta)
         self._counting = TokenCounting(services.roster)
         self._ops = services.performer
         self._people = people or services.people
@@ -139,7 +140,9 @@ class LiveWorld:
             self._polling.notify(parent.run_id)  # the message may be for the parent as well
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
-        if (ahead := self._tasks.ahead) and not isinstance(effect, ExecuteChild | PlanChild | Permit):
+        if self._journal.is_remote:  # else no claim is ever lost
+            self._journal.check_claim(tape.run_id)
+        if (ahead := self._tasks.ahead) and not isinstance(effect, _KEEP_AHEAD):
             if effect.key in ahead:
                 return await self._tasks.outcome(effect.key, tape)
             await self.settle()  # the iteration or the batch that started them has ended
@@ -181,30 +184,46 @@ class LiveWorld:
                 return self._ops.read_overviews(effect, tape)
             case Permit():
                 return self._ops.permit(effect, tape)
+            case PlanChild() | ExecuteChild() | AwaitFirst() | CancelChild():
+                return await self._perform_child(effect, tape)
+        raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    async def _perform_child(
+        self, effect: PlanChild | ExecuteChild | AwaitFirst | CancelChild, tape: Tape
+    ) -> EventWithBlobs:
+        match effect:
             case PlanChild():
                 settings = self._services.settings_of(tape.started, tape.content)
-                reached = step_allowance(effect, tape, settings, self._above(), self._journal, self._planned)
-                if reached is not None:
+                if reached := step_allowance(effect, tape, settings, self._above(), self._journal, self._planned):
                     return reached, ()
                 planned = self.children.plan(effect, tape)
                 if isinstance(planned[0], kinds.ChildStarted):
                     self._planned.add(planned[0].run)
                 return planned
-            case ExecuteChild() if effect.needs_intent:
-                return await self.children.execute(effect, tape)
-            case ExecuteChild() if self._may_overlap(tape):
+            case AwaitFirst() if self._may_overlap(tape):
+                return await self._tasks.first(effect, tape)
+            case CancelChild():
+                return await self._tasks.cancel(effect, tape)
+            case AwaitFirst():
+                effect = ExecuteChild(effect.started[0].call, effect.started[0])
+            case ExecuteChild() if not effect.needs_intent and self._may_overlap(tape):
                 return await self._tasks.execute(effect, tape)
-            case ExecuteChild():
-                await self.flush(tape)
-                return await self.children.execute(effect, tape)
-        raise InternalError(f"effect {type(effect).__name__} has no implementation")
+        if not effect.needs_intent:
+            await self.flush(tape)
+        return await self.children.execute(effect, tape)
 
     async def _perform_op(self, effect: PerformOp, tape: Tape) -> EventWithBlobs | None:
         op = self._ops.op_of(effect, tape)
         if op is not None and not op.may_take_time:
             return await self._ops.perform(effect, op, tape)
-        with run_scope(self._services, tape, effect.key, self._above):
-            return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
+
+        async def perform() -> EventWithBlobs | None:
+            if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+                return None  # asked for since the intent was recorded
+            return await self._ops.perform(effect, op, tape, lambda: self.children.end_calls(scope))
+
+        with run_scope(self._services, tape, effect.key, self._above) as scope:
+            return await self._unless_cancelled(perform(), tape)
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
         if self._observers.check is None:
@@ -292,7 +311,9 @@ class LiveWorld:
                 usage = outcome[0].usage if outcome and isinstance(outcome[0], kinds.LlmResponded) else None
                 counts.end(count, needed, usage.total if usage is not None else 0)
 
-    async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
+    async def _unless_cancelled(
+        self, work: Coroutine[Any, Any, EventWithBlobs | None], tape: Tape
+    ) -> EventWithBlobs | None:
         """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""
         task = asyncio.ensure_future(work)
         try:
@@ -307,7 +328,7 @@ class LiveWorld:
                 await asyncio.wait([task], timeout=_ABANDON_SECONDS)  # foreign code may ignore its cancellation
 
     def _is_cancelled(self, state: RunState) -> bool:
-        messages = self._journal.drain(state.run_id, state.messages_taken)
+        messages = self._journal.peek(state.run_id, state.messages_taken)
         is_cancelled = any(
             isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and state.is_turn_open)
             for message in messages
@@ -324,8 +345,7 @@ class LiveWorld:
     def external_events(self, state: RunState) -> list[EventWithBlobs]:
         """Return the resumption of the run, if it was resumed, and the messages in its inbox.
 
-        While the run is running, `InboxPolling` limits how often the inbox is read. It is always read when the run has
-        been resumed, and before it stops or waits.
+        `InboxPolling` limits reads while the run is running. A resumed run, and one that stops or waits, always reads.
         """
         events: list[EventWithBlobs] = []
         if self._resumption is not None:
@@ -336,9 +356,11 @@ class LiveWorld:
                 state = replace(state, reserved=None)
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
-        messages = self._journal.drain(state.run_id, state.messages_taken)
+        self._polling.skip(state.run_id)  # messages that are posted from now on make the next read due
+        must_read = bool(events) or state.status != "running"  # a run that stops misses no message
+        messages = (self._journal.drain if must_read else self._journal.peek)(state.run_id, state.messages_taken)
         if messages or (state.inbox.queued and state.status in ENDED):
-            events += inbox_events(messages, state, self.now())
+            events += inbox_events(messages, state, self.now(), self._journal)
         return events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
@@ -365,7 +387,7 @@ class LiveWorld:
         try:
             while True:
                 await asyncio.wait([asking], timeout=_WAIT_POLL_SECONDS)
-                if self._journal.drain(state.run_id, state.messages_taken):
+                if self._journal.peek(state.run_id, state.messages_taken):
                     return True
                 if asking.done():
                     return self._take_answer(asking, wait, state)
@@ -399,6 +421,8 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then pass them to the listener."""
         events = await tape.flush(self._services.commits.append)
+        if (watchers := self._services.watchers).by_run:
+            watchers.wake(tape.run_id, events)
         if self._listener is not None:
             for event in events:
                 self.notify_listener(event)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.effects import CallModel
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.world.services import OnDelta
+    from reyn.kernel.world.watchers import OnDelta, Watchers
     from reyn.models.endpoints import Endpoint, Wait
     from reyn.models.roster import Roster
 
@@ -56,8 +56,9 @@ _logger = logging.getLogger("reyn.models")
 class LlmCallRecorder:
     """Performs model calls: the side effect behind `ask`."""
 
-    def __init__(self, roster: Roster, on_delta: OnDelta | None = None) -> None:
+    def __init__(self, roster: Roster, watchers: Watchers, on_delta: OnDelta | None = None) -> None:
         self._roster = roster
+        self._watchers = watchers
         self._on_delta = on_delta
         self.warnings: list[str] = []
         self._static: dict[tuple[kinds.FrameMessage, int], Message] = {}
@@ -70,6 +71,8 @@ class LlmCallRecorder:
     def request(self, call: CallModel, tape: Tape) -> ModelRequest:
         """Return the request of a call."""
         on_delta, spec = self._on_delta, call.spec
+        if self._watchers.by_run:
+            on_delta = self._watchers.deltas(tape.run_id, on_delta)
         return ModelRequest(
             messages=self._messages(call, tape, _current(call.model or tape.state.models.name, tape.state)),
             contract=spec.answer_schema,

@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from reyn.journal import APPROVAL_DIGITS, Approval, Blob, Body, Journal, canonical, digest, encode, kinds
+from reyn.errors import ConfigError
+from reyn.journal import APPROVAL_DIGITS, Approval, Blob, Journal, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import APPROVED, PerformOp, Permit, PlanOp, ReadOverviews, Restore
 from reyn.kernel.world.environments import Environments, decide_restore, find_overviews, overviews_read
+from reyn.kernel.world.op_outcomes import (
+    completed_event,
+    completed_outcome,
+    denied_outcome,
+    resolved_outcome,
+    withheld_outcome,
+)
 from reyn.ops import Call, Denied, Env, Op, OpSpec, OpTable, Overview, Plan, Result
 from reyn.ops.budget import OpBudgetExceeded
-from reyn.ops.execution import apply_changes, perform_op, plan_op, prepare_op
+from reyn.ops.execution import apply_changes, doubtful, failed, perform_op, plan_op, prepare_op
 from reyn.ops.op import NO_SECRETS, Attachments, Preparable
 from reyn.ops.preview import preview
 from reyn.permissions.rules import BOUND_TO_ARGUMENTS
@@ -28,12 +36,13 @@ if TYPE_CHECKING:
     from reyn.config.values import Sizes
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.environments import SkillCompiler
+    from reyn.kernel.world.op_outcomes import OutcomeEvent
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
     from reyn.workspace.observation import Observed
 
-    OutcomeEvent = tuple[Body, tuple[Blob, ...]]
+    EndCalls = Callable[[], str]
 
 _MAX_UNRECORDED = 100
 """Files that an event names without their contents."""
@@ -113,11 +122,11 @@ class OpPerformer:
         if known.is_empty:
             return self._plan(effect, op, call, args, tape)
         if handle := known.find(args.content):
-            return _withheld(effect, call, handle, "its arguments hold")
+            return withheld_outcome(effect, call, handle, "its arguments hold")
         planned, blobs = self._plan(effect, op, call, args, tape)
         for content in (encode(planned), *(blob.content for blob in blobs if blob.hash != args.hash)):
             if handle := known.find(content):
-                return _withheld(effect, call, handle, "a file that it changes, or its result, holds")
+                return withheld_outcome(effect, call, handle, "a file that it changes, or its result, holds")
         return planned, blobs
 
     def _plan(self, effect: PlanOp, op: InstalledOp | None, call: Call, args: Blob, tape: Tape) -> OutcomeEvent:
@@ -161,7 +170,7 @@ class OpPerformer:
         call, args = _call(effect, tape), Blob.of(canonical(effect.args))
         plan = plan_op(op, call, self.environments.env(tape), is_foreign=False, planned=Plan())
         if isinstance(plan, Denied):
-            return _denied(effect, call, plan)
+            return denied_outcome(effect, call, plan)
         approval = None if plan.approval is None else self._approval(effect, call, plan, args, tape)
         return approval if isinstance(approval, tuple) else None
 
@@ -218,8 +227,17 @@ class OpPerformer:
 
     # -- performing -----------------------------------------------------------------------------------
 
-    async def perform(self, effect: PerformOp, op: InstalledOp | None, tape: Tape) -> OutcomeEvent:
-        """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
+    async def perform(
+        self, effect: PerformOp, op: InstalledOp | None, tape: Tape, end_calls: EndCalls | None = None
+    ) -> OutcomeEvent:
+        """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is.
+
+        Args:
+            effect: The effect.
+            op: The op.
+            tape: The tape of the run.
+            end_calls: Ends the functions that its code called, and names the unsafe ops of all of them.
+        """
         started, call = effect.started, _call(effect, tape)
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         approved = started.rule.removesuffix(APPROVED) if started.rule.endswith(APPROVED) else ""
@@ -227,43 +245,54 @@ class OpPerformer:
         # The gate has decided about these files in this process, and opening them follows no links.
         locations = planned[1].locations if planned is not None and planned[0] is started else ()
         if effect.resolution in ("done", "failed"):
-            performed = _resolved(effect, call, known)
+            performed = resolved_outcome(effect, call, known)
         elif started.changes:
             return self._changed(effect, call, known, locations, approved=approved, tape=tape)
         elif known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
-            return _outcome(effect, status, known), ()
+            return completed_event(effect, status, known), ()
         else:
             plan = Plan(
                 started.rule, request=started.request, answer=effect.answer, approved=approved, locations=locations
             )
-            performed = await self._perform(effect, op, call, plan, tape)
+            performed = await self._perform(effect, op, call, plan, tape, end_calls)
         if started.changes or self._scrubber.is_empty:
             return performed
         for blob in performed[1]:
             if handle := self._scrubber.find(blob.content):
-                return _withheld(effect, call, handle, "its result holds")
+                return withheld_outcome(effect, call, handle, "its result holds", may_have_effect=effect.is_unsafe)
         return performed
 
     async def _perform(
-        self, effect: PerformOp, op: InstalledOp | None, call: Call, plan: Plan, tape: Tape
+        self, effect: PerformOp, op: InstalledOp | None, call: Call, plan: Plan, tape: Tape, end_calls: EndCalls | None
     ) -> OutcomeEvent:
         if op is None:
-            return _completed(effect, call.error(f"the op kind `{call.kind}` is not installed"))
-        env = self.environments.env(tape)
+            return completed_outcome(effect, call.error(f"the op kind `{call.kind}` is not installed"))
+        try:
+            env = self.environments.env(tape)
+        except ConfigError as error:  # nothing has been done, so that no person has to say
+            return completed_outcome(effect, failed(call, error))
         if op.may_take_time:  # other ops attach nothing
             env = msgspec.structs.replace(env, attachments=Attachments())
-        result = await perform_op(op.op, call, plan, env, permissions=op.permissions, is_foreign=op.is_foreign)
+        performed = await perform_op(op.op, call, plan, env, permissions=op.permissions, is_foreign=op.is_foreign)
+        acted, result = end_calls() if end_calls is not None else "", performed.result
+        if acted and result["status"] != "ok":
+            result = result | {"error": f"{result.get('error', '')}. {acted}".removeprefix(". ")}
         if result["status"] == "denied" and result.get("rule") == NO_SECRETS:
-            return _denied(effect, call, Denied(NO_SECRETS, str(result.get("error"))))
+            return denied_outcome(effect, call, Denied(NO_SECRETS, str(result.get("error"))))
         content = Blob.of(canonical(result))
         attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
             env.budget.add_recorded((content, *attached))
         except OpBudgetExceeded as error:
             result, attached = call.failed(error), ()
+            if effect.is_unsafe:
+                performed = doubtful(result)
+                result = performed.result
             content = Blob.of(canonical(result))
-        completed = _outcome(effect, result["status"], content)
+        completed = completed_event(effect, result["status"], content)
+        if performed.may_have_effect:
+            completed = msgspec.structs.replace(completed, may_have_effect=True)
         if attached:
             completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
         if env.attachments.observed is None:
@@ -304,11 +333,11 @@ class OpPerformer:
         env = self.environments.env(tape)
         applied = apply_changes(call, changes, env, approved=approved, locations=locations)
         if applied.problem is not None:
-            return _completed(effect, applied.problem, applied=applied.changes)
+            return completed_outcome(effect, applied.problem, applied=applied.changes)
         if applied.note:
             planned: Result = msgspec.json.decode(known.content)
-            return _completed(effect, planned | {"note": applied.note}, applied=len(changes))
-        return _outcome(effect, "ok", known, applied=len(changes)), ()
+            return completed_outcome(effect, planned | {"note": applied.note}, applied=len(changes))
+        return completed_event(effect, "ok", known, applied=len(changes)), ()
 
     def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
         """Restore the files of a failed visit, if the run may write them now."""
@@ -388,44 +417,6 @@ def _op_name(call: Call) -> str:
 def _call(effect: PlanOp | PerformOp | Permit, tape: Tape) -> Call:
     """Return the call of an effect, with a key that is unique among all runs: runs may execute concurrently."""
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
-
-
-def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) -> OutcomeEvent:
-    """Return the denial of an op that holds a secret. It names the secret, and repeats nothing of the op."""
-    return _denied(effect, call, Denied(NO_SECRETS, f"{what} the value of `{handle}`; nothing of it was recorded"))
-
-
-def _denied(effect: PlanOp | PerformOp | Permit, call: Call, denied: Denied) -> OutcomeEvent:
-    result = Blob.of(canonical(call.denied(denied)))
-    event = kinds.PermissionDenied(effect.key, call.op or "", denied.rule, denied.reason, result.hash, call.kind)
-    return event, (result,)
-
-
-def confirmed_result(effect: PerformOp, call: Call, known: bytes | None) -> Result:
-    """Return the result that the operator confirmed for an intent whose outcome is unknown."""
-    if effect.resolution == "failed":
-        return call.error("the op did not take effect, as an operator confirmed")
-    planned: Result = msgspec.json.decode(known) if known else call.ok()
-    return planned | {"note": "the op took effect, as an operator confirmed"}
-
-
-def _resolved(effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
-    """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
-    result = confirmed_result(effect, call, known.content if known else None)
-    applied = len(effect.started.changes) if effect.resolution == "done" else 0
-    return _completed(effect, result, applied=applied)
-
-
-def _completed(effect: PerformOp, result: Result, *, applied: int = 0) -> OutcomeEvent:
-    content = Blob.of(canonical(result))
-    return _outcome(effect, result["status"], content, applied=applied), (content,)
-
-
-def _outcome(effect: PerformOp, status: kinds.OpStatus, result: Blob, *, applied: int = 0) -> kinds.OpCompleted:
-    """Return the event. `applied` counts the planned changes that are in their files, or may be."""
-    partly = applied if 0 < applied < len(effect.started.changes) else None
-    completed = op_event(kinds.OpCompleted, effect.args["kind"])
-    return completed(effect.key, status, result.hash, len(result.content), applied > 0, partly)
 
 
 class _Status(msgspec.Struct):

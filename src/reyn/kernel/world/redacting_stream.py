@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.models import Delta
 
 if TYPE_CHECKING:
-    from reyn.kernel.world.services import OnDelta
+    from reyn.kernel.world.watchers import OnDelta
     from reyn.models.roster import Roster
 
 

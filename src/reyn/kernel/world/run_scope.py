@@ -12,7 +12,7 @@ from reyn.errors import CallImpossible
 from reyn.journal import digest
 
 if TYPE_CHECKING:
-    from reyn.journal.kinds import HistoryPart, ImageRef
+    from reyn.journal.kinds import ChildStarted, HistoryPart, ImageRef
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.services import Services
@@ -50,6 +50,8 @@ class RunScope:
         self.above = above
         self.loop = asyncio.get_running_loop()
         self._call = call
+        self.calls: dict[str, ChildStarted] = {}
+        """The functions that the code of the op has called, and that have not ended, by their ids."""
         self._counts: dict[str, int] = {}
         self._is_open = True
 
@@ -90,12 +92,12 @@ def current_scope() -> RunScope | None:
 
 
 @contextmanager
-def run_scope(services: Services, tape: Tape, call: str, above: Above) -> Iterator[None]:
+def run_scope(services: Services, tape: Tape, call: str, above: Above) -> Iterator[RunScope]:
     """Make an op the current scope of the calls in the block."""
     scope = RunScope(services, tape, call, above)
     token = _scope.set(scope)
     try:
-        yield
+        yield scope
     finally:
         scope.close()
         _scope.reset(token)

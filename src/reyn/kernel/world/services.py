@@ -1,7 +1,7 @@
 """`Services`: what the runs of a project use, opened on first use, and the callbacks of one call.
 
-Journal, skills, ops, models, secrets, clock, ids, people. The same value serves the kernel, which performs effects
-with it, `reyn.runs`, which reads recorded runs, and `reyn.runtime`.
+The same value serves the kernel, which performs effects with it, `reyn.runs`, which reads recorded runs, and
+`reyn.runtime`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.config import Config, ModelSettings, RunSettings
-from reyn.config.load import merge_rules
+from reyn.config.load import merge_rules, overlay_config
 from reyn.config.user import journal_key, user_config
 from reyn.config.values import PromptLimit
 from reyn.context.budget_log import BudgetLog
@@ -26,6 +26,7 @@ from reyn.errors import BlobMissing, Finding, RunBlocked, SecretStoreUnavailable
 from reyn.journal import Blob, Event, Journal, MemoryJournal, kinds
 from reyn.journal.commits import SharedCommits
 from reyn.journal.kinds import AGENT_PREFIX
+from reyn.journal.opening import open_remote
 from reyn.journal.port import STATE
 from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
@@ -38,11 +39,13 @@ from reyn.kernel.world.hooks import Hook, check_hooks, hook_name
 from reyn.kernel.world.inbox import InboxPolling
 from reyn.kernel.world.loading import unpin_ops, unpin_settings
 from reyn.kernel.world.op_performer import OpPerformer
+from reyn.kernel.world.shared_runs import SharedRuns
+from reyn.kernel.world.watchers import OnDelta, Watchers
 from reyn.lint import check_skill, lint_agent, lint_skill
 from reyn.models.roster import Roster
 from reyn.ops import Op, OpSetup, OpTable, standard_ops
 from reyn.ops.mcp import Connections, with_mcp_tools
-from reyn.permissions.policy import policy_of
+from reyn.permissions.policy import LivePolicy, written_places
 from reyn.skills import Library, LoadResult, Skill, load_skill, unpin
 from reyn.skills.agents import CHAT, Agents
 from reyn.skills.inputs import check_supported
@@ -53,9 +56,9 @@ if TYPE_CHECKING:
 
     from reyn.context import NormalizedMessageList
     from reyn.journal.sqlite import SqliteJournal
-    from reyn.models import Delta, Model
+    from reyn.models import Model
     from reyn.permissions import Policy
-    from reyn.permissions.trust import ProjectTrust
+    from reyn.permissions.trust import OpenProject, ProjectTrust
     from reyn.sandbox import StopSignal
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills.cases import TrialReport
@@ -63,7 +66,6 @@ if TYPE_CHECKING:
     from reyn.workspace import Roots
 
     Listener = Callable[[Event], None]
-    OnDelta = Callable[[Delta], None]
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     StoredHistory = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
@@ -97,6 +99,9 @@ class Services:
         adopts_journal: Whether to trust the journal even if another user created it.
         allow_shell: Whether skills that have the permission `shell` may run shell commands.
         allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
+        project: The project's files. Their current rules apply; the other settings stay as they were read first.
+        overrides: The settings that differ from those of `base`.
+        added_rules: Permission rules besides those of the configuration.
         base: The services that these were derived from. Both share journal, secrets and servers.
         run_cases: Runs the cases of the skill in a folder. The runtime sets it.
         origin: The folders of the real project, if the root is a temporary one.
@@ -114,26 +119,32 @@ class Services:
     adopts_journal: bool = False
     allow_shell: bool = False
     allow_unsafe_python: bool = False
+    project: OpenProject | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    added_rules: dict[str, Any] = field(default_factory=dict)
     base: Services | None = None
     run_cases: Callable[[Path, MayRead | None, StopSignal | None], TrialReport] | None = None
     origin: Roots | None = None
 
     def __post_init__(self) -> None:
         base, root = self.base, self.root
-        self.library: Library = base.library if base else Library(root)
+        self.library: Library = base.library if base else Library(root, written_places(self.config))
         self.agents: Agents = base.agents if base else Agents(root)
         self.polling: InboxPolling = base.polling if base else InboxPolling()
         self.message_counts: MessageCounts = base.message_counts if base else MessageCounts()
         self.executing: set[asyncio.Task[Any]] = base.executing if base else set()
         """The tasks that execute runs."""
+        self.shared_runs: SharedRuns = base.shared_runs if base else SharedRuns()
+        self.watchers: Watchers = base.watchers if base else Watchers()
         self.mcp: Connections = base.mcp if base else Connections(root)
         self.budget_log = BudgetLog(root)
         self._project_journal: SqliteJournal | None = None
         self._compiled: dict[tuple[str, str, str | None], CompiledSkill] = {}
         if base is not None:
+            self.config = overlay_config(base.config, self.overrides, self.added_rules)
             self._own_ops = base.ops.overlaid(*self.added_ops)
         else:
-            setup = OpSetup(self.config, self.secret_for, self.library, self._findings_of, self.load, self.try_folder)
+            setup = OpSetup(self.config, self.secret_for, self.library, self.findings_of, self.load, self.try_folder)
             ops = standard_ops().with_ops(*self.added_ops).set_up(setup)
             self._own_ops = with_mcp_tools(ops, self.mcp, setup, root)
 
@@ -149,10 +160,10 @@ class Services:
     ) -> Services:
         """Return these services with other ops, model or settings; `OSRuntime.derive` documents the arguments."""
         base = self.base or self
-        rules = merge_rules(base.config.permissions, dict(permissions or {}))
         derived = replace(
             self,
-            config=msgspec.structs.replace(self.config, **settings, permissions=rules),
+            overrides={**self.overrides, **settings},
+            added_rules=merge_rules(self.added_rules, dict(permissions or {})),
             model=model or (None if "model" in settings else self.model),
             people=people or self.people,
             hooks=(*self.hooks, *check_hooks(hooks)),
@@ -175,8 +186,8 @@ class Services:
     @cached_property
     def journal(self) -> Journal:
         """The journal. It is opened on first use, so that a refused run creates no files."""
-        if self.base is not None:
-            return self.base.journal
+        if self.base is not None or self.config.journal:
+            return self.base.journal if self.base else open_remote(self.config.journal, self.root, self.secrets.resolve)
         from reyn.journal.sqlite import SqliteJournal
 
         journal = self._project_journal = SqliteJournal(self.state_folder, owner=journal_key())
@@ -202,8 +213,7 @@ class Services:
     @property
     def has_journal(self) -> bool:
         """Whether the journal exists already."""
-        origin = self.base or self
-        return "journal" in vars(origin) or has_journal(self.state_folder)
+        return bool(self.config.journal) or "journal" in vars(self.base or self) or has_journal(self.state_folder)
 
     @cached_property
     def identity(self) -> str:
@@ -227,24 +237,21 @@ class Services:
         return self._own_ops.with_tools(self.config.tools, self.root)
 
     @cached_property
-    def policy(self) -> Policy:
-        """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
-        return policy_of(
-            self.config,
-            self.ops.vocabulary.permission_keys,
-            self.root,
-            self.trust,
-            allow_shell=self.allow_shell,
-            allow_unsafe_python=self.allow_unsafe_python,
-        )
+    def read_policy(self) -> Callable[[], Policy]:
+        """Returns the operator's rules and zones as they are now. They apply to all runs, also to older ones."""
+        assert self.project is not None, "services without a project are given their rules"
+        overlay = partial(overlay_config, settings=self.overrides, rules=self.added_rules)
+        switches = {"allow_shell": self.allow_shell, "allow_unsafe_python": self.allow_unsafe_python}
+        return LivePolicy(self.project, overlay, self.ops.vocabulary.permission_keys, self.root, **switches).read
 
     @cached_property
     def performer(self) -> OpPerformer:
         """Performs the ops of runs, behind the permission gate."""
+        self.read_policy()  # an invalid rule stops a run before its first model call
         environments = Environments(
             self.root,
             self.state_folder,
-            self.policy,
+            self.read_policy,
             self.compile_skill,
             self.config.sandbox,
             self.config.python,
@@ -323,7 +330,8 @@ class Services:
         """Return the settings of a run."""
         return self.compile_skill(started, content).settings
 
-    def _findings_of(self, folder: Path, may_read: MayRead) -> list[Finding]:
+    def findings_of(self, folder: Path, may_read: MayRead | None = None) -> list[Finding]:
+        """Return the findings of lint about the skill in a folder; `may_read` is called with each file."""
         classes = {*self.config.models, *self.trust.ignored_models}
         library = self.library.asking(may_read)
         return lint_skill(folder, library, self.ops.vocabulary, self.config.python.sandbox, classes)
@@ -343,8 +351,7 @@ class Services:
 
     def run_settings(self) -> RunSettings:
         """Return the settings that a new run records."""
-        settings = self._configured_settings
-        if settings.counter == "exact":
+        if (settings := self._configured_settings).counter == "exact":
             check_installed()
         if not settings.classes:
             return settings
@@ -438,7 +445,6 @@ class Services:
 
     def close_journal(self) -> None:
         """Close the journal and the shared commits if they were opened."""
-        if "commits" in vars(self):
-            self.commits.close()
-        if "journal" in vars(self):
-            self.journal.close()
+        for part in ("commits", "journal"):
+            if part in vars(self):
+                getattr(self, part).close()

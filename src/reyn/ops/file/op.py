@@ -7,7 +7,6 @@ the path is resolved and the gate decides again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from operator import itemgetter
@@ -254,6 +253,8 @@ class FileOp:
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         if call.args["op"] in _SLOW:
+            import asyncio
+
             return await asyncio.to_thread(_read, call, plan, env)
         return _read(call, plan, env)
 

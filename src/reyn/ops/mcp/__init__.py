@@ -5,7 +5,8 @@ Servers are configured under `mcp.servers`. What a server offers is read from a 
 """
 
 from reyn.ops.mcp.connections import Connections, ToolDefinitions, read_definitions, write_definitions
-from reyn.ops.mcp.tool import shown_to_model, with_mcp_tools
+from reyn.ops.mcp.shown import shown_to_model
+from reyn.ops.mcp.tool import with_mcp_tools
 
 __all__ = [
     "Connections",

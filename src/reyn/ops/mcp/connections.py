@@ -17,7 +17,7 @@ import msgspec
 
 from reyn.documents import JsonError, TrustClasses, check_values, trust_classes
 from reyn.errors import McpDefinitionsInvalid
-from reyn.folders import FILE, open_inside, replace_beneath
+from reyn.folders import DEFINITIONS, FILE, open_inside, replace_beneath
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp.transport import SERVER_ENDED, http_client, stdio
@@ -25,7 +25,7 @@ from reyn.ops.mcp.transport import SERVER_ENDED, http_client, stdio
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reyn.config.values import McpServer
+    from reyn.config.servers import McpServer
 
 _MISSING_EXTRA = "MCP servers need the extra `mcp`: pip install 'reyn[mcp]'"
 
@@ -48,7 +48,7 @@ class McpToolDefinition(msgspec.Struct, frozen=True, rename="camel", omit_defaul
         idempotent: The server's hint that calling it twice has no further effect.
     """
 
-    TRUST: ClassVar[TrustClasses] = trust_classes(plain="name description input_schema", request="read_only idempotent")
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="name description inputSchema", request="readOnly idempotent")
 
     name: str
     description: str = ""
@@ -150,9 +150,9 @@ def read_definitions(root: Path, server: str) -> ToolDefinitions | None:
 
 def _content(root: Path, path: Path) -> bytes:
     """Read a regular file of the project. One that is a FIFO would block, and one that is too large fails."""
-    handle = open_inside(root, path, FILE)
+    handle = open_inside(root, path, FILE, below=DEFINITIONS)
     if handle is None:
-        raise OSError("it is a link that leads out of the project")
+        raise OSError(f"it is a link that leads out of `{DEFINITIONS}/`")
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError("it is not a regular file")

@@ -9,25 +9,28 @@ import msgspec
 
 from reyn.errors import McpDefinitionsInvalid, McpServerFailed, OpInvalid, ReynError
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.jsonschema.references import Definitions
-from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.connections import Connections, McpToolDefinition, ServerFailed, ServerTimeout, read_definitions
+from reyn.ops.budget import EffectUnknown, OpFailed
+from reyn.ops.mcp.connections import (
+    Connection,
+    Connections,
+    McpToolDefinition,
+    ServerFailed,
+    ServerTimeout,
+    read_definitions,
+)
+from reyn.ops.mcp.shown import self_contained, shown_to_model
 from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, secret_name
 from reyn.vocabulary.schemas import STRING, boolean, single_form
 
 if TYPE_CHECKING:
-    from reyn.config.values import McpServer
+    from reyn.config.servers import McpServer
     from reyn.ops.table import OpTable
     from reyn.vocabulary import EffectClass, OpSpec
 
 _MAX_SCHEMA_BYTES = 1_000_000
 _MAX_CHARS = 200_000
-_MAX_SUMMARY = 500
-_MAX_ARGUMENTS = 1_500
-_MAX_ABOUT = 120
-_MAX_VALUES = 20
 
 
 class McpTool:
@@ -59,12 +62,18 @@ class McpTool:
             now = (await connection.current()).tool(self._tool.name)
             if now is None or now.digest != self._tool.digest:
                 return call.denied(_changed(self._name, self._tool.name, is_gone=now is None))
-            answer = await connection.call(self._tool.name, call.args.get("args", {}))
+            answer = await self._answer(connection, call)
         except ServerTimeout as error:
             return call.timeout(str(error))
         except ServerFailed as error:
             return call.error(f"{McpServerFailed.code}: {error}")
         return await asyncio.to_thread(_result, call, answer)
+
+    async def _answer(self, connection: Connection, call: Call) -> Any:
+        try:
+            return await connection.call(self._tool.name, call.args.get("args", {}))
+        except ServerFailed as error:  # the server may have executed the call
+            raise EffectUnknown(f"{McpServerFailed.code}: {error}") from error
 
     def _credentials(self, env: Env) -> dict[str, str]:
         """Return the secrets of the server by handle. The skill must require each of them."""
@@ -94,73 +103,24 @@ def _spec(server: str, settings: McpServer, tool: McpToolDefinition) -> OpSpec:
     kind = f"mcp:{server}/{tool.name}"
     is_repeatable = settings.trusted and (tool.read_only or tool.idempotent)
     effect: EffectClass = "idempotent" if is_repeatable else "unsafe"
-    schema = _closed(tool.input_schema)
+    schema = self_contained(tool.input_schema)
     required = bool(schema.get("required"))
     fields = {"args": schema}
-    summary, advice = shown_to_model(server, tool)
-    return single_form(
+    shown = shown_to_model(server, tool)
+    names = shown.schema.get("required", ())
+    spec = single_form(
         kind,
-        summary,
+        shown.summary,
         effect,
         fields if required else {},
         {} if required else fields,
         results={"content": STRING, "structured": {}, "truncated": boolean(default=False)},
-        example={"args": dict.fromkeys(schema["required"], "…")} if required else {},
+        example={"args": dict.fromkeys(names, "…")} if required else {},
         permission="mcp",
-        advice=advice,
+        advice=shown.arguments,
         takes_time=True,
     )
-
-
-def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that can be part of another: references lead to definitions at `#/properties/args/$defs`."""
-    table = Definitions({"type": "object"} | schema)
-    root: dict[str, Any] = _moved(table.root)
-    entries = {name: _moved(entry) for name, entry in table.entries.items()}
-    return root | ({"$defs": entries} if entries else {})
-
-
-def _moved(value: Any) -> Any:
-    match value:
-        case {"$ref": str(reference)} if reference.startswith("#/$defs/"):
-            rest = {key: _moved(part) for key, part in value.items() if key != "$ref"}
-            return {"$ref": f"#/properties/args{reference[1:]}"} | rest
-        case dict():
-            return {key: _moved(part) for key, part in value.items()}
-        case list():
-            return [_moved(part) for part in value]
-    return value
-
-
-def shown_to_model(server: str, tool: McpToolDefinition) -> tuple[str, str]:
-    """Return the description of a tool and of its arguments as the model sees them, each on one line."""
-    summary = _line(tool.description, _MAX_SUMMARY) or f"The tool `{tool.name}` of `{server}`."
-    root = Definitions({"type": "object"} | tool.input_schema)
-    required = root.root.get("required", ())
-    parts = root.root.get("properties", {}).items()
-    texts = [_argument(name, part, root, is_required=name in required) for name, part in parts]
-    return summary, f"args: {{{_line(', '.join(texts), _MAX_ARGUMENTS)}}}." if texts else ""
-
-
-def _argument(name: str, schema: Any, table: Definitions, *, is_required: bool) -> str:
-    """Return an argument with its type or values, and the beginning of its description: `path: string (Where)`."""
-    named = name if is_required else f"{name}?"
-    if not isinstance(schema, dict):
-        return named
-    target = table.entry(schema["$ref"]) if "$ref" in schema else {}
-    schema = (target if isinstance(target, dict) else {}) | schema
-    values = [schema["const"]] if "const" in schema else schema.get("enum", ())
-    kind = schema.get("type")
-    kinds = kind if isinstance(kind, list) else [kind] if kind else []
-    type_text = " | ".join([msgspec.json.encode(value).decode() for value in values[:_MAX_VALUES]] or kinds)
-    about = _line(str(schema.get("description") or ""), _MAX_ABOUT)
-    return named + (f": {type_text}" if type_text else "") + (f" ({about})" if about else "")
-
-
-def _line(text: str, most: int) -> str:
-    """Return a text on one line; a longer one ends with `…`."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return spec.shown_with({"args": shown.schema})
 
 
 def _result(call: Call, found: Any) -> Result:

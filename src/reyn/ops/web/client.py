@@ -6,18 +6,19 @@ not lead elsewhere. Redirects are returned to the caller, which decides about th
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from reyn._version import __version__
 from reyn.models.streaming import BodyDecoder, TooManyBytes, Undecodable
 from reyn.ops.budget import OpFailed
 from reyn.permissions.hosts import canonical_host
+
+if TYPE_CHECKING:
+    import ssl
 
 MAX_PAGE_BYTES = 5_000_000
 """Bytes of a response that are read; the rest is left."""
@@ -71,6 +72,8 @@ async def request(
         TimedOut: It took too long.
         OpFailed: There is no usable response.
     """
+    import asyncio
+
     try:
         async with asyncio.timeout(seconds):
             address = await _checked_address(target, check)
@@ -81,6 +84,8 @@ async def request(
 
 async def _checked_address(target: WebTarget, check: Callable[[list[str]], None]) -> str:
     """Resolve a host, and return an address to connect to. All of its addresses are checked."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
@@ -96,6 +101,8 @@ async def _checked_address(target: WebTarget, check: Callable[[list[str]], None]
 async def _exchange(
     target: WebTarget, address: str, method: str, headers: dict[str, str], body: bytes, max_bytes: int
 ) -> Response:
+    import ssl
+
     http = _http()
     sent = {"Host": target.name, "User-Agent": _USER_AGENT, "Accept-Encoding": "gzip, identity", **headers}
     if body:
@@ -134,6 +141,8 @@ async def _read(stream: AsyncIterator[bytes], decoder: BodyDecoder, most: int) -
 
 @cache
 def _tls() -> ssl.SSLContext:
+    import ssl
+
     return ssl.create_default_context()
 
 

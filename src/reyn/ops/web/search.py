@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from reyn.config.values import SEARCH_URLS, SearchProvider, SearchSettings
+from reyn.config.servers import SEARCH_URLS, SearchProvider, SearchSettings
 from reyn.documents import JsonError, decode_json
 from reyn.errors import ReynError
 from reyn.ops.budget import OpFailed

@@ -103,8 +103,8 @@ class LedgerJournal:
         self._journal = journal
         self._ledger = ledger
 
-    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Any = ()) -> int:
-        seq: int = self._journal.append(run_id, expected_seq, events, blobs)
+    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Any = (), wakes: Any = ()) -> int:
+        seq: int = self._journal.append(run_id, expected_seq, events, blobs, wakes)
         self._record(events)
         return seq
 
@@ -120,8 +120,8 @@ class LedgerJournal:
             self._record([event])
             yield event
 
-    def post(self, run_id: str, message: Any) -> int:
-        number: int = self._journal.post(run_id, message)
+    def post(self, run_id: str, message: Any, wakes: Any = ()) -> int:
+        number: int = self._journal.post(run_id, message, wakes)
         if isinstance(message, Answer):
             self._ledger.write(Entry("posted", run_id, message.wait, digest(canonical(message.value))))
         return number

@@ -21,7 +21,23 @@ FILE_CALLS = ("open", "write", "fchmod", "fsync", "rename", "unlink", "mkdir", "
 """The functions of `os` that change files; a kill between two of them leaves a different state on disk."""
 
 
-READS = frozenset(("approvals", "blob", "drain", "find", "is_claimed", "new", "now", "read", "removals", "runs"))
+READS = frozenset(
+    (
+        "approvals",
+        "blob",
+        "check_claim",
+        "drain",
+        "find",
+        "is_claimed",
+        "new",
+        "now",
+        "peek",
+        "read",
+        "removals",
+        "runs",
+        "wakes",
+    )
+)
 """Port methods that change nothing: a kill after one equals a kill before it, so each is a single point."""
 
 

@@ -1,4 +1,7 @@
-"""Turn events into the readable lines of `reyn run` and `reyn show`. All wording of events is here."""
+"""Turn events into readable lines, for `reyn run`, `reyn show` and the web pages. All wording of events is here.
+
+Imports no kernel. The lines are plain text of any origin: what prints them escapes them for its medium.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from reyn.cli.output import duration, limit_text, short
-from reyn.cli.recorded_run import ActingPhases, RecordedRun, end_of_visit
-from reyn.cli.writer import Styled, styled
-from reyn.config.budgets import amount_text, money_text
+from reyn.config.budgets import amount_text, limit_text, money_text
 from reyn.errors import JournalError
 from reyn.journal import Body, Event, decode, kinds
+from reyn.runs.visit_ops import ActingPhases, RecordedRun, end_of_visit
+
+_SECOND = 1_000_000
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
@@ -40,16 +43,47 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     data: dict[str, Any] = {}
     depth: int = 0
 
+    @property
+    def is_decision(self) -> bool:
+        """Whether the line reports a decision, a question, or the beginning or the end of something."""
+        return self.type not in _EFFECTS
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether the line reports a failure, or something that did not go as intended."""
+        return self.type in _WARNINGS or self.data.get("status", "ok") != "ok"
+
 
 _FAILURES = {"rejected", "rolled_back", "visit_failed", "turn_failed", "turn_aborted", "failed", "aborted"}
 _WARNINGS = _FAILURES | {"retried", "switched", "limited"}
+_EFFECTS = {
+    "turn",
+    "op",
+    "step",
+    "retried",
+    "switched",
+    "queued",
+    "budget_waited",
+    "restored",
+    "unwrapped",
+    "truncated",
+}
+_EFFECTS |= {"charged_in_full", "log_failed", "visit_end", "refused"}
 
 
-def coloured_line(entry: TimelineEntry) -> Styled:
-    """Return an entry as an indented line; failures are coloured."""
-    is_warning = entry.type in _WARNINGS or entry.data.get("status", "ok") != "ok"
-    line = f"{'  ' * entry.level}{entry.text}"
-    return styled(line, "yellow" if is_warning else "")
+def duration(microseconds: int) -> str:
+    """Format a duration: `3.2 s`, `4:07`, `2:30:00`."""
+    seconds = max(0, microseconds) / _SECOND
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def to_line(text: str, length: int = 300) -> str:
+    """Return a text as one line, truncated."""
+    line = text if len(text) <= length else f"{text[: length - 1]}…"
+    return line if line.isprintable() else line.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
 
 
 class _Line(NamedTuple):
@@ -93,7 +127,7 @@ class Timeline:
             return None
         level = line.level + 2 * run.depth
         return TimelineEntry(
-            event.run_id, event.seq, event.ts, level, line.type, short(line.text), dict(line.data), run.depth
+            event.run_id, event.seq, event.ts, level, line.type, to_line(line.text), dict(line.data), run.depth
         )
 
     def _run_of(self, event: Event, body: Body) -> RecordedRun:
@@ -127,7 +161,8 @@ class Timeline:
                 return _Line(
                     0,
                     "forked",
-                    f"run {body.run_id} · forked from {point.run} at event {point.seq}{_changed(body)}",
+                    f"run {body.run_id} · forked from {point.run} at event {point.seq}{_changed(body)}"
+                    f"{f' · may repeat later ops: {body.repeats}' if body.repeats else ''}",
                     {"of": point.run, "at": point.seq},
                 )
             case kinds.RunResumed():
@@ -144,7 +179,7 @@ class Timeline:
                 text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {amount}"
                 return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
             case kinds.MessageRefused(type=kind, reason=reason):
-                said = f": {short(self._text(body.text), 80)}" if body.text is not None else ""
+                said = f": {to_line(self._text(body.text), 80)}" if body.text is not None else ""
                 return _Line(1, "refused", f"`{kind}` message ignored: {reason}{said}")
             case kinds.UndoCompleted():
                 return _Line(1, "undone", *_restored("undone", body))
@@ -215,6 +250,12 @@ class Timeline:
                 reason = f"result of {source}, not repeated" if source else reason
                 text = f"step {step} · {status}{f': {reason}' if reason else ''}"
                 return _Line(2, "step", text, {"step": step, "status": status})
+            case kinds.BranchesJoined(verdict=verdict, total=total, completed=completed):
+                counts = {"failed": body.failed, "cancelled": body.cancelled}
+                more = "".join(f", {count} {name}" for name, count in counts.items() if count)
+                status = "ok" if verdict == "met" else "failed"
+                text = f"join · {status}: {completed} of {total} branches completed{more}, {body.needed} needed"
+                return _Line(2, "joined", text, {"status": status, "completed": completed, "total": total, **counts})
             case kinds.PostprocessorStarted(attempt=attempt):
                 run.phase, self.activity = "postprocessor", "postprocessor"
                 return _Line(
@@ -262,12 +303,12 @@ class Timeline:
                 return _Line(2, "restored", *_restored("restored", body))
             case kinds.ChildStarted(type="agent", text=str(message)):
                 self.activity = f"asking {body.agent}"
-                text = f"ask {body.agent} → {body.run}: {short(self._text(message), 80)}"
+                text = f"ask {body.agent} → {body.run}: {to_line(self._text(message), 80)}"
                 return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
             case kinds.ChildEnded(type="agent", state=state, artifact=artifact):
                 reply = (self._read(artifact.hash) or {}).get("data", {}).get("text", "") if artifact else body.error
                 data = {"agent": body.agent, "state": state}
-                return _Line(2, "agent_replied", f"{body.agent} · {state}: {short(reply, 80)}", data)
+                return _Line(2, "agent_replied", f"{body.agent} · {state}: {to_line(reply, 80)}", data)
             case kinds.ChildStarted(call=call, skill=skill, run=child):
                 run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
@@ -380,6 +421,12 @@ def _answer_line(body: Body) -> _Line | None:
         case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
             data = {"next": target or kind, "confidence": confidence, "reason": reason}
             return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}".rstrip(), data)
+        case kinds.RuleMatched(rule=rule, when=when, to=to, read=read):
+            data = {"next": to, "rule": rule, "when": when, "read": read}
+            return _Line(2, "decided", f"→ {to} (rule {rule}: {when or 'else'}){_read_text(read)}", data)
+        case kinds.ConditionsChecked(removed=removed, read=read) if removed:
+            text = f"not allowed: {', '.join(removed)}{_read_text(read)}"
+            return _Line(2, "not_allowed", text, {"removed": list(removed), "read": read})
         case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):
@@ -400,6 +447,11 @@ def _answer_line(body: Body) -> _Line | None:
         case kinds.PostprocessorFailed(reason=reason, code=code):
             return _Line(2, "visit_failed", f"{reason} ({code})", {"code": code})
     return None
+
+
+def _read_text(read: dict[str, Any]) -> str:
+    """Return the values that an expression has read."""
+    return f" {', '.join(f'{path}: {to_line(str(value), 40)}' for path, value in read.items())}" if read else ""
 
 
 def _restored(verb: str, body: kinds.WorkspaceRestored | kinds.UndoCompleted) -> tuple[str, dict[str, Any]]:

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from reyn.errors import RunBusy
+
 if TYPE_CHECKING:
     from reyn.journal.results import RunResult
 
 
 class SharedRuns:
-    """The executions of a runtime by the ids of their runs, and the number of callers that wait for each."""
+    """The executions of a project by the ids of their runs, and the number of callers that wait for each."""
 
     def __init__(self) -> None:
         self._executions: dict[str, asyncio.Task[RunResult]] = {}
@@ -21,6 +23,10 @@ class SharedRuns:
     def is_executing(self, run_id: str) -> bool:
         """Return whether a caller has begun to execute the run."""
         return run_id in self._executions
+
+    def has_others(self, run_id: str) -> bool:
+        """Return whether the run goes on without a caller that waits for it: for another one, or elsewhere."""
+        return self._callers.get(run_id, 0) > (run_id in self._executions)
 
     @asynccontextmanager
     async def caller(self, run_id: str) -> AsyncIterator[None]:
@@ -37,7 +43,14 @@ class SharedRuns:
                     await asyncio.wait([execution])
 
     async def execute(self, run_id: str, work: Coroutine[Any, Any, RunResult]) -> RunResult:
-        """Execute a run and return its result. If this caller is cancelled, the execution goes on for the others."""
+        """Execute a run and return its result. If this caller is cancelled, the execution goes on for the others.
+
+        Raises:
+            RunBusy: Another caller executes it.
+        """
+        if run_id in self._executions:
+            work.close()
+            raise RunBusy.in_this_process(run_id)
         execution = self._executions[run_id] = asyncio.ensure_future(work)
         execution.add_done_callback(lambda done: self._forget(run_id, done))
         return await asyncio.shield(execution)

@@ -1,0 +1,13 @@
+"""A client of the HTTP server, with the method names of the runtime.
+
+    with SyncClient.connect("http://127.0.0.1:8300", token) as rt:
+        result = rt.run("hello", {"name": "Ada"})
+
+`Client` is the asynchronous form. What reads a run is a coroutine there, because it asks the server. The extra `client`
+installs what it needs.
+"""
+
+from reyn.client.remote import Client, RemoteConversations, RemoteProject, RemoteRuns
+from reyn.client.sync import SyncClient
+
+__all__ = ["Client", "RemoteConversations", "RemoteProject", "RemoteRuns", "SyncClient"]

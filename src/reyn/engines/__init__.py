@@ -1,0 +1,10 @@
+"""Dispatchers: what wakes the runs that were submitted, on this machine or on others.
+
+The journal stays the truth. A dispatcher only calls `drive(run_id)`, at least once for every wake; a call too many does
+nothing. `Outbox` needs nothing but the journal.
+"""
+
+from reyn.engines.outbox import Outbox
+from reyn.engines.port import Dispatcher, Refusals, Serving
+
+__all__ = ["Dispatcher", "Outbox", "Refusals", "Serving"]

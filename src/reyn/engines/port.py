@@ -1,0 +1,39 @@
+"""The port of dispatchers. `reyn.testing.DispatcherConformance` tests an implementation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+DriveRun = Callable[[str], Awaitable[float | None]]
+"""Executes a run; returns after how many seconds to call it again, or `None` if it has nothing to do any more."""
+Refusals = dict[str, str]
+"""Why a worker does not take runs, by run."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Serving:
+    """What one worker does.
+
+    Attributes:
+        queues: The queues that it serves.
+        concurrency: How many runs it executes at once.
+        is_once: Whether to return when nothing is due.
+        active: The runs that it executes.
+        stop: Set it to drain: runs in progress are interrupted, and given back at once.
+    """
+
+    queues: Sequence[str]
+    concurrency: int = 1
+    is_once: bool = False
+    active: set[str] = field(default_factory=set)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Dispatcher(Protocol):
+    """Delivers wakes to workers: each at least once, also if the worker that has it dies."""
+
+    async def serve(self, drive: DriveRun, serving: Serving) -> None:
+        """Execute what is due, until `serving.stop` is set."""

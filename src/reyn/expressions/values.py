@@ -1,0 +1,213 @@
+"""Operations on JSON values, as CEL defines them: total, and bounded by the work that an evaluation may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from reyn.expressions.tree import MAX_INT, MIN_INT, Path
+from reyn.expressions.types import kind_name
+
+MAX_UNITS_OF_WORK = 1_000_000
+"""Nodes that one evaluation may visit; long texts and lists count as several."""
+TEXT_CHARS = 1_000_000
+LIST_ITEMS = 100_000
+CHARS_PER_UNIT = 64
+_MAX_SHOWN = 40
+_EXACT = 1e15
+"""Integral numbers below are written without a fraction."""
+
+
+class EvaluationError(Exception):
+    """An expression has no value: a field is missing, a value has another type, or there is too much work."""
+
+    def __init__(self, at: int, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+        self.message = message
+
+
+class Frame:
+    """The values of the names, and the work that is left."""
+
+    __slots__ = ("left", "values")
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self.left = MAX_UNITS_OF_WORK
+
+    def charge(self, units: int, at: int) -> None:
+        self.left -= units
+        if self.left < 0:
+            raise EvaluationError(at, "the expression takes too long for these values")
+
+
+# -- operators ----------------------------------------------------------------------------------------
+
+
+def equals(one: Any, other: Any, frame: Frame, at: int) -> bool:
+    """Return whether two values are equal: numbers by their value, lists and objects by their content."""
+    kind, with_kind = type(one), type(other)
+    if kind is not with_kind:
+        return kind in (int, float) and with_kind in (int, float) and bool(one == other)
+    if kind is str:
+        if len(one) != len(other):
+            return False
+        frame.left -= len(one) // CHARS_PER_UNIT
+        return bool(one == other)
+    if kind is list:
+        frame.charge(1, at)
+        return len(one) == len(other) and all(equals(a, b, frame, at) for a, b in zip(one, other, strict=True))
+    if kind is dict:
+        frame.charge(1, at)
+        return one.keys() == other.keys() and all(equals(one[key], other[key], frame, at) for key in one)
+    frame.left -= 1
+    return bool(one == other)
+
+
+def contains(item: Any, found: Any, frame: Frame, at: int) -> bool:
+    if type(found) is dict:
+        return type(item) is str and item in found
+    if type(found) is not list:
+        raise EvaluationError(at, f"`in` needs a list or an object, not {describe_value(found)}")
+    frame.charge(len(found), at)
+    return any(equals(item, one, frame, at) for one in found)
+
+
+def arithmetic(operator: str, one: Any, other: Any, frame: Frame, at: int) -> Any:
+    kind = type(one)
+    if kind is type(other):
+        if kind is int:
+            return integers(operator, one, other, at)
+        if kind is float and operator != "%":
+            return _doubles(operator, one, other, at)
+        if kind in (str, list) and operator == "+":
+            size, most = len(one) + len(other), TEXT_CHARS if kind is str else LIST_ITEMS
+            if size > most:
+                raise EvaluationError(at, f"the result of `+` is too large: more than {most:,} {_UNITS[kind]}")
+            frame.charge(size // CHARS_PER_UNIT if kind is str else size, at)
+            return one + other
+    raise EvaluationError(at, f"`{operator}` cannot combine {describe_value(one)} with {describe_value(other)}")
+
+
+_UNITS = {str: "characters", list: "items"}
+
+
+def integers(operator: str, one: int, other: int, at: int) -> int:
+    if operator in ("/", "%"):
+        if other == 0:
+            raise EvaluationError(at, "division by zero")
+        quotient = abs(one) // abs(other)
+        quotient = quotient if (one < 0) is (other < 0) else -quotient
+        # The remainder of the smallest integer and -1 is an error in CEL, as the quotient is.
+        is_remainder = operator == "%" and quotient <= MAX_INT
+        result = one - quotient * other if is_remainder else quotient
+    else:
+        result = one + other if operator == "+" else one - other if operator == "-" else one * other
+    if MIN_INT <= result <= MAX_INT:
+        return result
+    raise EvaluationError(at, f"the result of `{operator}` has more than 64 bits")
+
+
+def _doubles(operator: str, one: float, other: float, at: int) -> float:
+    if operator == "/" and other == 0:
+        raise EvaluationError(at, "division by zero")
+    result = {"+": one + other, "-": one - other, "*": one * other}.get(operator)
+    result = one / other if result is None else result
+    if isfinite(result):
+        return result
+    raise EvaluationError(at, f"the result of `{operator}` is too large")
+
+
+# -- conversions --------------------------------------------------------------------------------------
+
+
+def as_double(value: int, at: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise EvaluationError(at, f"{describe_value(value)} is too large") from None
+
+
+def size_of_value(value: Any, at: int) -> int:
+    if type(value) in (str, list, dict):
+        return len(value)
+    raise EvaluationError(at, f"`size` takes a text, a list or an object, not {describe_value(value)}")
+
+
+def to_int(value: Any, at: int) -> int:
+    kind, result = type(value), None
+    if kind is int:
+        return int(value)
+    if kind is float:
+        result = int(value) if value > MIN_INT else None
+    elif kind is str and len(value) <= 40 and value.isascii() and "_" not in value:
+        try:
+            result = int(value)
+        except ValueError:
+            result = None
+    if result is None or not MIN_INT <= result <= MAX_INT:
+        raise EvaluationError(at, f"{describe_value(value)} is not an integer of 64 bits")
+    return result
+
+
+def to_double(value: Any, at: int) -> float:
+    if type(value) in (int, float):
+        return as_double(value, at)
+    try:
+        if type(value) is str and len(value) <= 400 and value.isascii() and "_" not in value and isfinite(float(value)):
+            return float(value)
+    except ValueError:
+        pass
+    raise EvaluationError(at, f"{describe_value(value)} is not a number")
+
+
+def to_string(value: Any, at: int) -> str:
+    if type(value) in (str, int, float, bool):
+        return write_value(value)
+    raise EvaluationError(at, f"`string` does not take {describe_value(value)}")
+
+
+def write_value(value: str | float | bool) -> str:
+    """Return a scalar as text: as JSON writes it, but integral numbers without a fraction."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < _EXACT else repr(value)
+    return str(value)
+
+
+# -- values -------------------------------------------------------------------------------------------
+
+
+def describe_value(value: Any) -> str:
+    """Say what a value is, in a few words."""
+    if value is None:
+        return "null"
+    if isinstance(value, list | dict):
+        name, unit = ("a list", "item") if isinstance(value, list) else ("an object", "field")
+        return f"{name} with {len(value)} {unit}{'' if len(value) == 1 else 's'}"
+    if isinstance(value, str):
+        return f"the text {value if len(value) <= _MAX_SHOWN else f'{value[:_MAX_SHOWN]}…'!r}"
+    name = {"bool": "boolean", "int": "integer", "double": "number"}[kind_name(value)]
+    return f"the {name} {write_value(value)}"
+
+
+def value_of_path(path: Path, values: Mapping[str, Any]) -> tuple[Any] | None:
+    """Return the value at a path, in a tuple; `None` if there is none."""
+    found: Any = values
+    for step in path:
+        if isinstance(step, int):
+            if not isinstance(found, list) or not 0 <= step < len(found):
+                return None
+        elif not isinstance(found, Mapping) or step not in found:
+            return None
+        found = found[step]
+    return (found,)
+
+
+def no_field(value: Any, field: str, label: str) -> str:
+    if isinstance(value, dict):
+        return f"{label} has no field `{field}`"
+    return f"{label} is {describe_value(value)}, which has no field `{field}`"

@@ -1,0 +1,411 @@
+"""Operations on the project: skills, agents, conversations, the session of a browser, and the state of the server."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+from starlette.responses import PlainTextResponse, Response
+
+from reyn._version import __version__
+from reyn.errors import AgentNotFound, InputInvalid, ReynError, SkillError
+from reyn.gateway.metrics import metrics_text
+from reyn.gateway.operations import ApiCall, operation
+from reyn.gateway.runs import GraphView, graph_view
+from reyn.gateway.site import SESSION_COOKIE
+from reyn.gateway.streams import change_stream
+from reyn.gateway.views import RunView, run_view
+from reyn.journal.kinds import AGENT_PREFIX
+from reyn.journal.results import TokenScope
+from reyn.models import Image, Message
+
+# -- the session --------------------------------------------------------------------------------------
+
+
+class SignIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A login code, or an access token."""
+
+    secret: str
+
+
+class Session(msgspec.Struct):
+    """Who is signed in. Requests with the cookie send `csrf` in the header `X-CSRF-Token`."""
+
+    user: str
+    scopes: tuple[TokenScope, ...]
+    skills: tuple[str, ...]
+    csrf: str
+    project: str
+    version: str
+
+
+@operation("POST", "/api/session", None, body=SignIn, result=Session)
+async def sign_in(call: ApiCall) -> Response:
+    """Sign in with a login code or a token. The response sets a cookie."""
+    client = call.request.client
+    principal, seconds = call.site.access.sign_in(call.body.secret, client.host if client else "")
+    body = msgspec.json.encode(_session(call, principal))
+    response = Response(body, media_type="application/json")
+    secure = call.request.url.scheme == "https"
+    response.set_cookie(
+        SESSION_COOKIE, principal.secret, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure
+    )
+    return response
+
+
+@operation("GET", "/api/session", "view", result=Session)
+def get_session(call: ApiCall) -> Session:
+    """Return who is signed in."""
+    return _session(call, call.principal)
+
+
+@operation("DELETE", "/api/session", "view", status=204)
+def sign_out(call: ApiCall) -> Response:
+    """End the session."""
+    call.site.access.sign_out(call.principal)
+    response = Response(status_code=204)
+    response.delete_cookie(SESSION_COOKIE, path="/")
+    return response
+
+
+def _session(call: ApiCall, principal: Any) -> Session:
+    root = call.site.runtime.project.root
+    return Session(principal.name, principal.scopes, principal.skills, principal.csrf, root.name, __version__)
+
+
+# -- skills and agents --------------------------------------------------------------------------------
+
+
+class SkillItem(msgspec.Struct):
+    """A skill in a list."""
+
+    name: str
+    shelf: str
+
+
+class FindingView(msgspec.Struct):
+    """A finding about a skill."""
+
+    file: str
+    line: int
+    column: int
+    code: str
+    message: str
+    fix: str
+    severity: str
+
+
+class SkillView(msgspec.Struct):
+    """A skill: what it takes and returns, its graph, and the findings about it. A broken skill has findings only."""
+
+    name: str
+    description: str
+    input: list[str]
+    input_schema: dict[str, Any]
+    output: str
+    phases: list[str]
+    graph: GraphView | None
+    findings: list[FindingView]
+
+
+@operation("GET", "/api/skills", "view", result=list[SkillItem])
+def list_skills(call: ApiCall) -> list[SkillItem]:
+    """List the skills of the project and of the standard library."""
+    library = call.site.runtime.project.library
+    return [SkillItem(name, shelf) for name, shelf, _ in library if call.principal.sees(name)]
+
+
+@operation("GET", "/api/skills/{name}", "view", result=SkillView)
+def get_skill(call: ApiCall) -> SkillView:
+    """Return a skill with its graph and the findings of lint."""
+    name, project = call.path["name"], call.site.runtime.project
+    call.principal.check_skill(name)
+    found = [
+        FindingView(one.file, one.line, one.column, one.code, one.message, one.fix, one.severity)
+        for one in project.lint(name)
+    ]
+    try:
+        skill = project.load(name)
+    except SkillError:
+        return SkillView(name, "", [], {}, "", [], None, found)
+    entry = skill.entry_inputs
+    return SkillView(
+        skill.name,
+        skill.description,
+        [artifact.name for artifact in entry],
+        entry[0].schema if entry and isinstance(entry[0].schema, dict) else {},
+        skill.result.name,
+        list(skill.phases),
+        graph_view(skill),
+        found,
+    )
+
+
+class AgentView(msgspec.Struct):
+    """An agent. `error` says why its file cannot be read."""
+
+    name: str
+    description: str
+    error: str = ""
+
+
+@operation("GET", "/api/agents", "view", result=list[AgentView])
+def get_agents(call: ApiCall) -> list[AgentView]:
+    """List the agents of the project."""
+    agents = call.site.runtime.project.agents
+    found = []
+    for name in agents:
+        if call.principal.sees(f"{AGENT_PREFIX}{name}"):
+            try:
+                found.append(AgentView(name, agents.description(name)))
+            except ReynError as error:
+                found.append(AgentView(name, "", str(error)))
+    return found
+
+
+# -- conversations ------------------------------------------------------------------------------------
+
+
+class ConversationItem(msgspec.Struct):
+    """A conversation in a list."""
+
+    run_id: str
+    agent: str
+    display_status: str
+    updated: int
+    title: str
+    first_message: str
+    messages: int
+
+
+class ConversationQuery(msgspec.Struct):
+    """How many conversations to list."""
+
+    limit: int = 30
+
+
+@operation("GET", "/api/conversations", "view", query=ConversationQuery, result=list[ConversationItem])
+def list_conversations(call: ApiCall) -> list[ConversationItem]:
+    """List conversations, the latest first."""
+    from reyn.chat.services.snapshot_journal import read_overview
+
+    runs = call.site.runtime.runs
+    rows = (row for row in runs.all() if row.skill.startswith(AGENT_PREFIX) and not row.parent)
+    visible = (row for row in rows if call.principal.sees(row.skill))
+    latest = sorted(visible, key=lambda row: row.updated, reverse=True)
+    items = []
+    for row in islice(latest, max(1, min(call.query.limit, 200))):
+        overview = read_overview(runs.events(row.run_id), runs.content, runs.inbox(row.run_id))
+        agent, status = row.skill.removeprefix(AGENT_PREFIX), runs.display_status(row)
+        first = overview.first[:200]
+        items.append(ConversationItem(row.run_id, agent, status, row.updated, overview.title, first, overview.messages))
+    return items
+
+
+class SentImage(msgspec.Struct, forbid_unknown_fields=True):
+    """An image of a message, in base64."""
+
+    media_type: str
+    data: str
+
+
+class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A message to an agent, with images."""
+
+    text: str
+    images: list[SentImage] = []
+
+    def message(self) -> str | Message:
+        """Return it as the runtime takes it."""
+        if not self.images:
+            return self.text
+        return Message("user", self.text, tuple(Image(one.media_type, one.data) for one in self.images))
+
+
+class BeginConversation(MessageBody, forbid_unknown_fields=True):
+    """The first message of a conversation with an agent; by default the agent `default`."""
+
+    agent: str | None = None
+    run_id: str | None = None
+
+
+class Begun(msgspec.Struct):
+    """The run of a conversation."""
+
+    run_id: str
+
+
+@operation("POST", "/api/conversations", "start", body=BeginConversation, result=Begun, status=202)
+async def begin_conversation(call: ApiCall) -> Begun:
+    """Begin a conversation with a message. It executes in this process; the feed of changes has its items."""
+    body = call.body
+    if body.agent is not None and not body.agent.isprintable():
+        raise AgentNotFound(f"no agent `{body.agent!r}`")
+    call.principal.check_skill(f"{AGENT_PREFIX}{body.agent or 'default'}")
+    run = await call.site.conversations.begin(body.agent, body.run_id, body.message(), call.principal.name)
+    return Begun(run)
+
+
+class MessageView(msgspec.Struct):
+    """A message of a conversation. `role` is `user`, `agent`, or `run` for the report of a background run."""
+
+    number: int
+    role: str
+    text: str
+    seq: int
+    at: int
+
+
+class ConversationView(msgspec.Struct):
+    """A conversation: its run, its messages, and whether this server has it open."""
+
+    run: RunView
+    title: str
+    messages: list[MessageView]
+    is_open: bool
+
+
+@operation("GET", "/api/conversations/{run}", "view", result=ConversationView)
+def get_conversation(call: ApiCall) -> ConversationView:
+    """Return a conversation with its messages."""
+    from reyn.chat.opening import check_conversation
+    from reyn.chat.services.snapshot_journal import read_messages, read_overview
+
+    runtime, run = call.site.runtime, call.run
+    row = runtime.runs.find(run)
+    check_conversation(row, None)
+    events = list(runtime.runs.events(run))
+    overview = read_overview(events, runtime.runs.content, runtime.runs.inbox(run))
+    messages = [
+        MessageView(one.number, one.role, one.text, one.seq, one.at)
+        for one in read_messages(events, runtime.runs.content)
+    ]
+    return ConversationView(run_view(runtime, row), overview.title, messages, call.site.conversations.is_open(run))
+
+
+@operation("POST", "/api/conversations/{run}/messages", "start", body=MessageBody, result=Begun, status=202)
+async def say(call: ApiCall) -> Begun:
+    """MessageBody something in a conversation. The journal records the name of the token as the user."""
+    run = call.run
+    await call.site.conversations.say(run, call.body.message(), call.principal.name)
+    call.site.changes.look()
+    return Begun(run)
+
+
+class Abort(msgspec.Struct, forbid_unknown_fields=True):
+    """Why a reply is stopped."""
+
+    reason: str = ""
+
+
+@operation("POST", "/api/conversations/{run}/abort", "start", body=Abort, result=Begun, status=202)
+async def abort(call: ApiCall) -> Begun:
+    """Stop the reply in progress; the conversation continues."""
+    run = call.run
+    call.site.conversations.abort(run, call.body.reason)
+    return Begun(run)
+
+
+class Edit(MessageBody, forbid_unknown_fields=True):
+    """Another text in place of a message: the number of the message."""
+
+    number: int = 0
+
+
+@operation("POST", "/api/conversations/{run}/edit", "start", body=Edit, result=Begun, status=202)
+async def edit_message(call: ApiCall) -> Begun:
+    """MessageBody something else in place of a message, in a fork. The conversation itself does not change."""
+    from reyn.chat.services.snapshot_journal import fork_point
+
+    site, run = call.site, call.run
+    runtime = site.runtime
+    if call.body.number < 1:
+        raise InputInvalid("`number` is the number of a message, from 1")
+    at, new = fork_point(runtime.runs.events(run), call.body.number), runtime.services.ids.new()
+    site.work.check()
+    await runtime.fork(run, at=at, run_id=new)
+    await site.conversations.begin(None, new, call.body.message(), call.principal.name)
+    return Begun(new)
+
+
+class Title(msgspec.Struct, forbid_unknown_fields=True):
+    """A title; an empty one removes it."""
+
+    title: str
+
+
+@operation("PUT", "/api/conversations/{run}/title", "start", body=Title, result=Begun)
+def rename_conversation(call: ApiCall) -> Begun:
+    """Give a conversation a title."""
+    run = call.run
+    call.site.runtime.conversations.rename(run, call.body.title, by=call.principal.name)
+    return Begun(run)
+
+
+class MemoryView(msgspec.Struct):
+    """An entry of the memory of a conversation."""
+
+    id: str
+    text: str
+
+
+@operation("GET", "/api/conversations/{run}/memory", "view", result=list[MemoryView])
+def get_memory(call: ApiCall) -> list[MemoryView]:
+    """Return what a conversation remembers."""
+    return [MemoryView(entry.id, entry.text) for entry in call.site.runtime.runs.memory(call.run)]
+
+
+# -- the server ---------------------------------------------------------------------------------------
+
+
+@operation("GET", "/api/stream", "view", media_type="text/event-stream")
+async def stream_changes(call: ApiCall) -> Response:
+    """Stream what changes in all runs, for pages: which run has new events, deltas, items of conversations."""
+    return change_stream(call.site, call.principal)
+
+
+@operation("GET", "/healthz", None, media_type="text/plain")
+async def healthz(call: ApiCall) -> Response:
+    """Return 200 while the process lives."""
+    return PlainTextResponse("ok\n")
+
+
+@operation("GET", "/readyz", None, media_type="text/plain")
+def readyz(call: ApiCall) -> Response:
+    """Return 200 while the server takes requests and reads the journal, else 503."""
+    try:
+        call.site.runtime.runs.is_recorded("readyz")
+    except ReynError:
+        return PlainTextResponse("the journal is not available\n", 503)
+    if call.site.is_draining:
+        return PlainTextResponse("draining\n", 503)
+    return PlainTextResponse("ok\n")
+
+
+@operation("GET", "/metrics", "view", media_type="text/plain; version=0.0.4")
+def metrics(call: ApiCall) -> Response:
+    """Return figures for Prometheus, without content."""
+    return Response(metrics_text(call.site), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+PROJECT_OPERATIONS = (
+    sign_in,
+    get_session,
+    sign_out,
+    list_skills,
+    get_skill,
+    get_agents,
+    list_conversations,
+    begin_conversation,
+    get_conversation,
+    say,
+    abort,
+    edit_message,
+    rename_conversation,
+    get_memory,
+    stream_changes,
+    healthz,
+    readyz,
+    metrics,
+)

@@ -1,0 +1,101 @@
+"""`Gateway`: what all requests of one server share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.errors import RunNotFound
+from reyn.gateway.access import AccessControl, Principal
+from reyn.gateway.changes import ChangeFeed
+from reyn.gateway.conversations import OpenConversations
+from reyn.gateway.work import BackgroundRuns
+from reyn.journal.family import root_run
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from starlette.requests import Request
+
+    from reyn.api import ChatRuntime
+    from reyn.journal import RunRow
+    from reyn.journal.results import TokenScope
+
+SESSION_COOKIE = "reyn_session"
+
+
+class Gateway:
+    """A runtime that is served.
+
+    Attributes:
+        runtime: The runtime.
+        access: Tokens and sessions.
+        work: The runs that this process executes.
+        conversations: The conversations that it has open.
+        changes: What changed in the journal, for streams.
+        streams: The number of open streams.
+        ends: What reads runs for them.
+    """
+
+    def __init__(self, runtime: ChatRuntime, *, user: str = "local", may_work: bool = True) -> None:
+        """Serve a runtime.
+
+        Args:
+            runtime: The runtime.
+            user: The name of the user of the login link.
+            may_work: Whether this process executes runs; if not, it answers requests to start or continue one with an
+                error.
+        """
+        self.runtime = runtime
+        services = runtime.services
+        self.access = AccessControl(lambda: services.journal, services.clock.now, user)
+        self.changes = ChangeFeed(lambda: services.existing_journal)
+        self.work = BackgroundRuns(runtime, self.changes, may_work=may_work)
+        self.conversations = OpenConversations(runtime, self.work, self.changes)
+        self.is_draining = False
+        self.streams = 0
+        self.ends: set[asyncio.Future[None]] = set()
+
+    def principal_of(self, request: Request, scope: TokenScope | None) -> Principal:
+        """Return who makes a request; the guard has checked cookies, hosts and origins.
+
+        Raises:
+            TokenMissing: There is no valid token.
+            ScopeMissing: It does not have the scope.
+        """
+        if scope is None:
+            return Principal("", ())
+        principal: Principal | None = request.scope.get("reyn.principal")
+        if principal is None:
+            client = request.client.host if request.client else ""
+            kind, _, secret = request.headers.get("authorization", "").partition(" ")
+            if kind.lower() == "bearer":
+                principal = self.access.find(secret.strip(), client, is_session=False)
+            else:
+                principal = self.access.find(request.cookies.get(SESSION_COOKIE, ""), client, is_session=True)
+        principal.check(scope)
+        return principal
+
+    def run_for(self, run: str, principal: Principal) -> RunRow:
+        """Return a run by its id or a unique prefix of it.
+
+        Raises:
+            RunNotFound: There is none, or the credential is not for the skill of its root run.
+        """
+        runs = self.runtime.runs
+        row = runs.find(run)
+        if principal.skills and not principal.sees(root_run(self.runtime.services.existing_journal, row).skill):
+            raise RunNotFound(f"no run `{run}`")
+        return row
+
+    def end_streams(self) -> None:
+        """Take no new streams, and end those that are open: they would go on for ever."""
+        self.is_draining = True
+        self.changes.close()
+        for reading in self.ends:
+            reading.cancel()
+
+    async def close(self) -> None:
+        """Leave conversations and interrupt runs; they can be continued."""
+        self.end_streams()
+        await self.conversations.close()
+        await self.work.close()

@@ -1,0 +1,109 @@
+"""Server-sent events: of one run, and of everything that changes.
+
+A stream of a run stands on `Runs.watch`, whatever process executes the run. The feed of changes is for pages, which
+read what they show through the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from reyn.errors import ReynError, TooManyRequests
+from reyn.gateway.changes import DeltaArrived
+from reyn.gateway.problems import problem_of
+from reyn.gateway.views import event_view
+from reyn.journal.family import root_run
+
+if TYPE_CHECKING:
+    from reyn.gateway.access import Principal
+    from reyn.gateway.site import Gateway
+    from reyn.models import Delta
+
+MAX_STREAMS = 2_500
+_SEND_SECONDS = 30
+"""A client that reads nothing for so long is dropped. It continues from its last event."""
+_PING_SECONDS = 15
+_MAX_WAITING = 200
+"""Events that wait for a client. While it reads nothing, no more of them are read."""
+
+
+def event_stream(site: Gateway, run: str, after: int, *, has_deltas: bool) -> EventSourceResponse:
+    """Return a response that streams the events of a run until it ends or stops."""
+    return _response(site, _events(site, run, after, has_deltas=has_deltas))
+
+
+def change_stream(site: Gateway, principal: Principal) -> EventSourceResponse:
+    """Return a response that streams what changes, until the server stops."""
+    return _response(site, _changes(site, principal))
+
+
+def _response(site: Gateway, events: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
+    if site.streams >= MAX_STREAMS or site.is_draining:
+        raise TooManyRequests(f"the server has {site.streams} open streams")
+    return EventSourceResponse(_counted(site, events), ping=_PING_SECONDS, send_timeout=_SEND_SECONDS)
+
+
+async def _counted(site: Gateway, events: AsyncIterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
+    site.streams += 1
+    try:
+        async for event in events:
+            yield event
+    finally:
+        site.streams -= 1
+
+
+async def _events(site: Gateway, run: str, after: int, *, has_deltas: bool) -> AsyncIterator[ServerSentEvent]:
+    runs = site.runtime.runs
+    waiting: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue(_MAX_WAITING)
+
+    def on_delta(delta: Delta) -> None:
+        with suppress(asyncio.QueueFull):  # a delta may be lost, an event may not
+            waiting.put_nowait(_sent("delta", DeltaArrived(run, delta.call, delta.text)))
+
+    async def read() -> None:
+        async for event in runs.watch(run, after, on_delta=on_delta if has_deltas else None):
+            await waiting.put(_sent("event", event_view(event), id=str(event.seq)))
+        row = runs.find(run)
+        await waiting.put(_sent("end", {"status": row.status, "reason": row.reason, "seq": row.seq}))
+
+    reading = asyncio.ensure_future(read())
+    reading.add_done_callback(lambda _: site.ends.discard(reading))
+    site.ends.add(reading)
+    try:
+        while not (reading.done() and waiting.empty()):
+            getting = asyncio.ensure_future(waiting.get())
+            await asyncio.wait([getting, reading], return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                getting.cancel()
+                continue
+            sent = getting.result()
+            if sent is not None:
+                yield sent
+        if not reading.cancelled() and isinstance(error := reading.exception(), ReynError):
+            yield _sent("problem", problem_of(error))
+    finally:
+        reading.cancel()
+
+
+async def _changes(site: Gateway, principal: Principal) -> AsyncIterator[ServerSentEvent]:
+    async with aclosing(site.changes.read()) as changes:
+        yield _sent("ready", {})
+        async for change in changes:
+            if not principal.skills or _is_visible(site, principal, change.run_id):
+                yield _sent("change", change)
+
+
+def _is_visible(site: Gateway, principal: Principal, run_id: str) -> bool:
+    journal = site.runtime.services.existing_journal
+    row = journal.find(run_id)
+    return row is not None and principal.sees(root_run(journal, row).skill)
+
+
+def _sent(event: str, data: Any, id: str | None = None) -> ServerSentEvent:
+    return ServerSentEvent(msgspec.json.encode(data, enc_hook=str).decode(), event=event, id=id)

@@ -1,0 +1,147 @@
+"""What the API returns about runs, as values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import NextAction
+from reyn.journal.kinds import Question
+from reyn.journal.registry import Status
+from reyn.journal.results import Cost, RunResult
+
+if TYPE_CHECKING:
+    from reyn.api import ChatRuntime
+    from reyn.journal import Event, RunRow
+    from reyn.journal.family import OpenQuestion
+
+
+class AskedQuestion(msgspec.Struct, frozen=True):
+    """An open question.
+
+    Attributes:
+        run_id: The run that asks.
+        root_run: The run that continues with the reply.
+        skill: The skill of the run that asks.
+        question: The question. The `message` of an approval may be a preview; `text` has all of it.
+        text: The whole text: of an approval, what exactly will be executed.
+        is_answered: Whether a reply is stored that no process has taken yet.
+        since: The time of the last event of the run, in microseconds since 1970.
+    """
+
+    run_id: str
+    root_run: str
+    skill: str
+    question: Question
+    text: str
+    is_answered: bool
+    since: int
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A run in a list. The times are microseconds since 1970; `display_status` is the status that users see.
+
+    `next` is the operation that continues the run.
+    """
+
+    run_id: str
+    skill: str
+    status: Status | None
+    display_status: str
+    reason: str
+    phase: str
+    started: int
+    updated: int
+    seq: int
+    parent: str
+    fork_of: str
+    fork_seq: int
+    imported: str
+    cost: Cost | None
+    next: NextAction | None
+    question: AskedQuestion | None
+
+
+class RunDetails(msgspec.Struct, frozen=True):
+    """A run with its result. `files` are the files that it changed: `new`, `changed` or `deleted` by path.
+
+    `active` are the microseconds of execution.
+    """
+
+    run: RunView
+    result: RunResult
+    active: int
+    files: dict[str, str]
+    children: list[RunView]
+
+
+class EventView(msgspec.Struct):
+    """An event of a run."""
+
+    seq: int
+    run_id: str
+    ts: int
+    kind: str
+    v: int
+    data: dict[str, Any]
+    prev: str
+    hash: str
+
+
+def event_view(event: Event) -> EventView:
+    """Return an event for clients."""
+    return EventView(event.seq, event.run_id, event.ts, event.kind, event.v, event.data, event.prev, event.hash)
+
+
+def question_view(runtime: ChatRuntime, asked: OpenQuestion) -> AskedQuestion:
+    """Return an open question for clients."""
+    row, question = asked.row, asked.question
+    return AskedQuestion(
+        asked.run_id,
+        runtime.runs.root_run(row).run_id,
+        row.skill,
+        question,
+        runtime.runs.question_text(asked),
+        asked.is_answered,
+        row.updated,
+    )
+
+
+def run_view(runtime: ChatRuntime, row: RunRow) -> RunView:
+    """Return a run for clients."""
+    runs = runtime.runs
+    asked = runs.open_question(row) if row.status in ("running", "waiting") else None
+    return RunView(
+        row.run_id,
+        row.skill,
+        row.status,
+        runs.display_status(row),
+        row.reason,
+        row.phase,
+        row.started,
+        row.updated,
+        row.seq,
+        row.parent,
+        row.fork_of,
+        row.fork_seq,
+        row.imported,
+        Cost.of(row.charge),
+        runs.next_action(row),
+        question_view(runtime, asked) if asked is not None else None,
+    )
+
+
+def run_details(runtime: ChatRuntime, row: RunRow) -> RunDetails:
+    """Return a run with its result."""
+    from reyn.journal.family import descendants
+
+    runs = runtime.runs
+    children = descendants(runtime.services.existing_journal, row.run_id)
+    return RunDetails(
+        run_view(runtime, row),
+        runs.result(row.run_id),
+        runs.summary(row.run_id).active,
+        runs.changed_files(row.run_id),
+        [run_view(runtime, child) for child in children],
+    )

@@ -1,0 +1,122 @@
+// Conversations with agents: messages, the reply as it arrives, skills beside it, questions in place.
+
+import { chatPath, get, may, onChange, post, runPath } from "./api.js";
+import { Markdown, visible } from "./markdown.js";
+import { Question } from "./questions.js";
+import { Action, Command, Failure, Status, ago, html, shellQuote, useEffect, useLoaded, useRef, useState } from "./ui.js";
+
+export function Chats({ go }) {
+  const found = useLoaded(() => get("/api/conversations"), [], (change) => change.type === "run");
+  const agents = useLoaded(() => get("/api/agents"), []);
+  const [agent, setAgent] = useState("default");
+  return html`<h1>Chat</h1>
+    ${may("start") && html`<div class="row"><label class="inline" for="agent">Agent</label>
+      <select id="agent" value=${agent} onChange=${(event) => setAgent(event.target.value)}>${(agents.value || []).map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></div>
+      <${Composer} label="Message" send=${(text, images) => post("/api/conversations", { agent, text, images })} onDone=${(begun) => go(`/chat/${begun.run_id}`)} />`}
+    <${Failure} error=${found.error || agents.error} />
+    <h2>Past conversations</h2>
+    <ul>${(found.value || []).map((one) => html`<li><a href="/chat/${one.run_id}">${visible(one.title || one.first_message || one.run_id)}</a> <span class="quiet">${one.agent} · ${one.messages} messages · ${ago(one.updated)} ago</span> <${Status} text=${one.display_status} /></li>`)}</ul>
+    <${Command} text="reyn chats" />`;
+}
+
+// What is going on in a conversation, from the items of the stream.
+function useLive(run) {
+  const empty = { text: "", notes: [], isBusy: false };
+  const [live, setLive] = useState(empty);
+  useEffect(() => {
+    setLive(empty);
+    return onChange((change) => {
+      if (change.type !== "item" || change.run_id !== run) return;
+      const item = change.item;
+      setLive((before) => next(before, item) || before);
+    });
+  }, [run]);
+  return [live, setLive];
+}
+
+function next(live, item) {
+  const note = (text) => ({ ...live, isBusy: true, notes: [...live.notes, text].slice(-20) });
+  switch (item.item) {
+    case "message": return { text: "", notes: [], isBusy: true };
+    case "delta": return { ...live, text: live.text + item.text, isBusy: true };
+    case "restarted": return { ...note(item.reason), text: "" };
+    case "op": return note(`uses ${item.kind}`);
+    case "op_result": return note(`${item.kind}: ${item.status}`);
+    case "run_started": return note(`runs ${item.skill}${item.background ? " in the background" : ""}`);
+    case "run_progress": return note(`${item.skill}: ${item.phase}`);
+    case "run_ended": return note(`${item.run}: ${item.status} ${item.reason || ""}`);
+    case "reply": return { text: "", notes: item.status === "replied" ? [] : [item.reason || item.status], isBusy: false };
+    case "stopped": return { text: "", notes: item.status === "waiting" ? live.notes : [`${item.status}: ${item.reason} ${item.hint}`], isBusy: false };
+    default: return null;
+  }
+}
+
+export function ChatPage({ run, go }) {
+  const mine = (change) => (change.type === "run" && change.run_id.startsWith(run)) || (change.type === "item" && change.run_id === run && ["reply", "message", "question", "stopped"].includes(change.item.item));
+  const found = useLoaded(() => get(chatPath(run)), [run], mine);
+  const memory = useLoaded(() => get(chatPath(run, "/memory")).catch(() => []), [run], mine);
+  const [live] = useLive(run);
+  const [editing, setEditing] = useState(null);
+  const end = useRef(null);
+  const count = found.value ? found.value.messages.length : 0;
+  useEffect(() => end.current && end.current.scrollIntoView({ block: "end" }), [count, live.text]);
+  if (!found.value) return html`<h1>Chat</h1><${Failure} error=${found.error} />`;
+  const { messages, run: row, title } = found.value;
+  const isOver = ["finished", "aborted", "cancelled"].includes(row.status);
+  const question = row.question && row.question.question.reason !== "message" ? row.question : null;
+  return html`<h1>${visible(title || row.skill.replace("agent:", ""))} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
+    <div class="chat" role="log" aria-label="Messages" aria-live="polite">
+      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
+      ${(live.isBusy || row.status === "running") && html`<div class="message" aria-busy="true"><${Markdown} text=${live.text} /><p class="note busy">working</p></div>`}
+      ${live.notes.map((note) => html`<div class="note">${visible(note)}</div>`)}
+    </div>
+    ${question && html`<${Question} asked=${question} onDone=${found.again} />`}
+    ${editing && html`<div class="card"><p>Say something else in place of message ${editing.number}; a copy of the conversation goes on from there.</p>
+      <${Composer} label="Instead" text=${editing.text} send=${(text, images) => post(chatPath(run, "/edit"), { number: editing.number, text, images })} onDone=${(begun) => { setEditing(null); go(`/chat/${begun.run_id}`); }} />
+      <button onClick=${() => setEditing(null)}>Keep it</button></div>`}
+    ${!isOver && may("start") && html`<${Composer} label="Message" send=${(text, images) => post(chatPath(run, "/messages"), { text, images })} onDone=${found.again} />
+      ${(live.isBusy || row.status === "running") && html`<${Action} label="Stop the reply" kind="bad" perform=${() => post(chatPath(run, "/abort"), { reason: "stopped by the user" })} />`}`}
+    <div ref=${end}></div>
+    ${memory.value && memory.value.length > 0 && html`<details><summary>Memory, ${memory.value.length} entries</summary><ul>${memory.value.map((one) => html`<li>${visible(one.text)}</li>`)}</ul></details>`}
+    <${Command} text="reyn chat --run-id ${shellQuote(run)}" />`;
+}
+
+function Message({ message, onEdit }) {
+  return html`<div class="message ${message.role}"><${Markdown} text=${message.text} />
+    ${onEdit && html`<button title="Say something else here, in a copy" onClick=${onEdit}>Edit</button>`}</div>`;
+}
+
+function Composer({ label, send, onDone, text: initial = "" }) {
+  const [text, setText] = useState(initial);
+  const [images, setImages] = useState([]);
+  const [state, setState] = useState({ isBusy: false, error: null });
+  const submit = async (event) => {
+    if (event) event.preventDefault();
+    if (!text.trim() || state.isBusy) return;
+    setState({ isBusy: true, error: null });
+    try {
+      const result = await send(text, images);
+      setText("");
+      setImages([]);
+      setState({ isBusy: false, error: null });
+      if (onDone) onDone(result);
+    } catch (error) {
+      setState({ isBusy: false, error });
+    }
+  };
+  const attach = async (event) => setImages(await Promise.all([...event.target.files].map(encoded)));
+  const id = `composer-${label}`;
+  return html`<form onSubmit=${submit}><label for=${id}>${label}</label>
+    <textarea id=${id} value=${text} onInput=${(event) => setText(event.target.value)}
+      onKeyDown=${(event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.preventDefault(), submit())}></textarea>
+    <div class="row"><button class="main" disabled=${state.isBusy || !text.trim()}>Send</button>
+      <label class="inline">Images <input type="file" accept="image/png,image/jpeg,image/webp,image/gif" multiple onChange=${attach} /></label></div>
+    <${Failure} error=${state.error} /></form>`;
+}
+
+const encoded = (file) => new Promise((resolve, reject) => {
+  const reader = new FileReader();
+  reader.onload = () => resolve({ media_type: file.type, data: String(reader.result).split(",")[1] });
+  reader.onerror = () => reject(new Error("the file cannot be read"));
+  reader.readAsDataURL(file);
+});

@@ -1,0 +1,101 @@
+// The lists: inbox, runs, skills, usage; and the forms that start a run.
+
+import { get, may, post } from "./api.js";
+import { Graph } from "./graph.js";
+import { Question } from "./questions.js";
+import { parsed } from "./run.js";
+import { visible } from "./markdown.js";
+import { Action, Command, Failure, Status, ago, html, price, shellQuote, useLoaded, useState } from "./ui.js";
+
+const anyRun = (change) => change.type === "run";
+
+export function Inbox() {
+  const found = useLoaded(() => get("/api/questions"), [], anyRun);
+  const questions = found.value || [];
+  return html`<h1>Inbox</h1><${Failure} error=${found.error} />
+    ${found.value && !questions.length && html`<p class="quiet">No open questions. <a href="/runs">Runs</a> lists everything else.</p>`}
+    ${questions.map((asked) => html`<${Question} key="${asked.run_id} ${asked.question.id}" asked=${asked} onDone=${found.again} />`)}`;
+}
+
+const STATUSES = ["running", "waiting", "limited", "failed", "finished", "aborted", "cancelled"];
+
+export function Runs({ go }) {
+  const [filter, setFilter] = useState({ status: "", search: "", top: true });
+  const [before, setBefore] = useState([]);
+  const query = { status: filter.status, search: filter.search, top: filter.top, limit: 50, before: before[before.length - 1] };
+  const found = useLoaded(() => get("/api/runs", query), [JSON.stringify(query)], anyRun);
+  const change = (part) => { setBefore([]); setFilter({ ...filter, ...part }); };
+  const rows = found.value ? found.value.runs : [];
+  return html`<h1>Runs</h1>
+    <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <label class="inline" for="status">Status</label>
+      <select id="status" value=${filter.status} onChange=${(event) => change({ status: event.target.value })}>
+        <option value="">all</option>${STATUSES.map((one) => html`<option value=${one}>${one}</option>`)}</select>
+      <label class="inline" for="search">Search</label>
+      <input id="search" type="search" value=${filter.search} onInput=${(event) => change({ search: event.target.value })} />
+      <label class="inline"><input type="checkbox" checked=${!filter.top} onChange=${(event) => change({ top: !event.target.checked })} /> with sub-runs</label>
+    </form>
+    <${Failure} error=${found.error} />
+    <div class="scroll"><table><thead><tr><th>Run</th><th>Skill</th><th>Status</th><th class="wide">Updated</th><th class="number wide">Cost</th></tr></thead><tbody>
+      ${rows.map((row) => html`<tr key=${row.run_id}><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${row.skill}</td>
+        <td><${Status} text=${row.display_status} /> <span class="quiet">${row.status === "running" ? row.phase : visible((row.reason || "").split("\n")[0].slice(0, 80))}</span></td>
+        <td class="wide">${ago(row.updated)} ago</td><td class="number wide">${price(row.cost)}</td></tr>`)}
+    </tbody></table></div>
+    ${found.value && !rows.length && html`<p class="quiet">No matching runs. <a href="/skills">Start one.</a></p>`}
+    <div class="row">
+      ${before.length > 0 && html`<button onClick=${() => setBefore(before.slice(0, -1))}>Newer</button>`}
+      ${found.value && found.value.next && html`<button onClick=${() => setBefore([...before, found.value.next])}>Older</button>`}
+    </div>
+    <${Command} text="reyn runs${filter.status ? ` --status ${filter.status}` : ""}${filter.top ? " --top" : ""}" />`;
+}
+
+export function Skills() {
+  const found = useLoaded(() => get("/api/skills"), []);
+  return html`<h1>Skills</h1><${Failure} error=${found.error} />
+    <ul>${(found.value || []).map((one) => html`<li><a href="/skills/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${one.shelf}</span></li>`)}</ul>
+    <${Command} text="reyn skills" />`;
+}
+
+export function SkillPage({ name, go }) {
+  const found = useLoaded(() => get(`/api/skills/${encodeURIComponent(name)}`), [name]);
+  const skill = found.value;
+  if (!skill) return html`<h1>${name}</h1><${Failure} error=${found.error} />`;
+  return html`<h1>${skill.name}</h1><p>${visible(skill.description)}</p>
+    ${skill.graph && html`<${Graph} graph=${skill.graph} />`}
+    <dl><dt>Input</dt><dd>${skill.input.join(" or ")}</dd><dt>Output</dt><dd>${skill.output}</dd><dt>Phases</dt><dd>${skill.phases.join(", ")}</dd></dl>
+    <h2>Findings</h2>
+    ${skill.findings.length ? html`<ul>${skill.findings.map((one) => html`<li><code>${one.file}:${one.line}</code> <strong>${one.severity}</strong> ${one.code} ${visible(one.message)}${one.fix && html`<div class="quiet">${visible(one.fix)}</div>`}</li>`)}</ul>` : html`<p class="quiet">None.</p>`}
+    ${may("start") && skill.graph && html`<${StartForm} skill=${skill} go=${go} />`}`;
+}
+
+function StartForm({ skill, go }) {
+  const properties = skill.input_schema.properties || {};
+  const example = Object.fromEntries(Object.keys(properties).map((name) => [name, ""]));
+  const isText = skill.input.length === 1 && skill.input[0] === "user_message";
+  const [text, setText] = useState(isText ? "" : JSON.stringify(example, null, 2));
+  const [model, setModel] = useState("");
+  const perform = () => post("/api/runs", { skill: skill.name, input: isText ? text : parsed(text), ...(model && { model }) });
+  return html`<h2>Start a run</h2><form class="card" onSubmit=${(event) => event.preventDefault()}>
+    <label for="input">${isText ? "Message" : `Input, ${skill.input.join(" or ")}, as JSON`}</label>
+    <textarea id="input" class=${isText ? "" : "code"} rows="6" value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
+    <label for="model">Model; empty for the project's</label><input id="model" value=${model} onInput=${(event) => setModel(event.target.value)} />
+    <div class="row"><${Action} label="Start" kind="main" perform=${perform} onDone=${(row) => go(`/runs/${row.run_id}`)} /></div>
+    <${Command} text="reyn run ${shellQuote(skill.name)} ${shellQuote(text)}${model ? ` --model ${shellQuote(model)}` : ""}" /></form>`;
+}
+
+export function Usage() {
+  const [by, setBy] = useState("day");
+  const found = useLoaded(() => get("/api/usage", { by }), [by]);
+  const rows = found.value ? found.value.rows : [];
+  const largest = Math.max(1, ...rows.map((row) => row.input_tokens + row.output_tokens));
+  const costs = (row) => Object.entries(row.costs).map(([currency, amount]) => `${(amount / 1e9).toFixed(4)} ${currency}`).join(", ");
+  return html`<h1>Usage</h1>
+    <div class="tabs" role="tablist" aria-label="Group by">${["day", "skill", "model", "run"].map((one) => html`<button role="tab" aria-selected=${by === one} onClick=${() => setBy(one)}>${one}</button>`)}</div>
+    <${Failure} error=${found.error} />
+    ${found.value && !rows.length && html`<p class="quiet">No model call was charged.</p>`}
+    ${rows.length > 0 && html`<div class="scroll"><table><thead><tr><th>${by}</th><th class="number">Calls</th><th class="number">Tokens</th><th>Share</th><th class="number">Cost</th></tr></thead><tbody>
+      ${rows.map((row) => html`<tr><td>${visible(row.name)}</td><td class="number">${row.calls}</td><td class="number">${(row.input_tokens + row.output_tokens).toLocaleString()}</td>
+        <td><meter min="0" max=${largest} value=${row.input_tokens + row.output_tokens} aria-label=${row.name}></meter></td><td class="number">${costs(row)}</td></tr>`)}</tbody></table></div>`}
+    ${found.value && found.value.budgets.length > 0 && html`<h2>Budgets of today</h2><ul>${found.value.budgets.map((one) => html`<li>${one.limit} ${one.skill} <meter min="0" max=${one.cap} value=${one.used} aria-label=${one.limit}></meter> ${one.used.toLocaleString()} of ${one.cap.toLocaleString()}</li>`)}</ul>`}
+    <${Command} text="reyn usage --by ${by}" />`;
+}

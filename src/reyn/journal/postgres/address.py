@@ -1,0 +1,71 @@
+"""The address of a PostgreSQL journal: what libpq connects to, and the project that it holds.
+
+An address may contain a password, so it is never printed: `str` and `repr` show server and database only.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from reyn.errors import StoreUnavailable
+
+SCHEMES = ("postgresql://", "postgres://")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_LEASE_SECONDS = 10.0
+_LEASES = (1.0, 3600.0)
+
+
+class JournalAddress:
+    """A parsed address.
+
+    Attributes:
+        conninfo: What libpq connects to. It may contain a password.
+        schema: The schema of the project's tables. Each project of a database has its own.
+        project: The name of the project.
+        lease: For how many seconds a process holds its claims without renewing them.
+    """
+
+    def __init__(self, url: str, project: str) -> None:
+        """Parse the URL of a journal.
+
+        Args:
+            url: `postgresql://USER@HOST:PORT/DATABASE`, with parameters of libpq, and with those of Reyn: `schema`,
+                `project` and `lease`.
+            project: The name of the project, unless the URL has one.
+
+        Raises:
+            StoreUnavailable: It is not such a URL. The message does not repeat it.
+        """
+        try:
+            parts = urlsplit(url)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            self.schema = query.pop("schema", "reyn")
+            self.project = query.pop("project", project)
+            self.lease = float(query.pop("lease", _LEASE_SECONDS))
+            hosts = parts.netloc.rpartition("@")[2] or query.get("host", "")
+            self._shown = f"postgresql://{hosts}/{unquote(parts.path.lstrip('/'))}"
+        except ValueError:
+            raise self._malformed("it is not a URL") from None
+        if not url.startswith(SCHEMES):
+            raise self._malformed("it does not begin with `postgresql://`")
+        if not _SCHEMA.fullmatch(self.schema) or self.schema.startswith("pg_"):
+            raise self._malformed("`schema` is lower-case letters, digits and `_`, and does not begin with `pg_`")
+        if not _LEASES[0] <= self.lease <= _LEASES[1]:
+            raise self._malformed(f"`lease` is from {_LEASES[0]:g} to {_LEASES[1]:g} seconds")
+        if not self.project or "\0" in self.project or not self.project.isprintable():
+            raise self._malformed("`project` is the name of a project")
+        self.conninfo = urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
+
+    def __str__(self) -> str:
+        return self._shown if self.schema == "reyn" else f"{self._shown}?schema={self.schema}"
+
+    def __repr__(self) -> str:
+        return f"JournalAddress({str(self)!r})"
+
+    @staticmethod
+    def _malformed(reason: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the address in `journal` is invalid: {reason}",
+            hint="Write `postgresql://USER@HOST/DATABASE`, or `secret://NAME` for a secret with the whole address.",
+        )

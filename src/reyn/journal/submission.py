@@ -1,0 +1,59 @@
+"""Submitted runs: those that workers execute, from any machine.
+
+A run is submitted by an event, so its row has the queue. Everything that gives a submitted run something to do is
+stored with a wake, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.journal.family import root_run
+from reyn.journal.registry import GENESIS, chain_events
+from reyn.journal.wakes import Wake
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.journal import kinds
+    from reyn.journal.canonical import Blob
+    from reyn.journal.lifecycle import RunRow
+    from reyn.journal.messages import InboxPayload
+    from reyn.journal.port import Journal
+    from reyn.journal.registry import Body
+
+DEFAULT_QUEUE = "default"
+
+
+def submit(
+    journal: Journal, run_id: str, submitted: kinds.RunSubmitted, now: int, *first: Body, blobs: Sequence[Blob] = ()
+) -> None:
+    """Record that a run is submitted, and wake a worker. A new run begins with the events `first`.
+
+    The claim on the run is held meanwhile.
+
+    Raises:
+        RunBusy: A process executes the run.
+    """
+    with journal.claim(run_id):
+        row = journal.find(run_id)
+        seq, last, ts = (row.seq, row.hash, max(now, row.updated)) if row is not None else (0, GENESIS, now)
+        events = chain_events(run_id, [*first, submitted], seq, last, ts)
+        wake = Wake(run_id, 0, submitted.queue, submitted.priority)
+        journal.append(run_id, seq, events, blobs, [wake])
+
+
+def post_message(journal: Journal, row: RunRow, payload: InboxPayload) -> int:
+    """Send a message to a run; return its id. A worker is woken if the run, or one above it, is submitted."""
+    root = root_run(journal, row) if row.parent else row
+    wakes = (Wake(root.run_id, 0, root.queue, root.priority),) if root.queue else ()
+    return journal.post(row.run_id, payload, wakes)
+
+
+def is_left_to_workers(journal: Journal, row: RunRow) -> bool:
+    """Return whether a worker is to execute a run next: it was submitted, and has something to do."""
+    if not row.queue or row.parent:
+        return False
+    if row.status == "running":
+        return True
+    return row.status == "waiting" and bool(journal.drain(row.run_id, row.messages_taken))

@@ -1,0 +1,135 @@
+"""Evaluate what the author of a skill decides with expressions: the rules of a node, and conditions on edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.expressions import EvaluationError, place, readings
+from reyn.journal import kinds
+from reyn.journal.summary import SECOND
+from reyn.skills.values import END
+
+if TYPE_CHECKING:
+    from reyn.expressions import Expression, PlacedProblem
+    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.turn import PreparedInput
+    from reyn.skills import Skill
+    from reyn.skills.decisions import CompiledRule
+
+_MAX_VALUES = 8
+"""Values that the message of an error names."""
+
+
+class ConditionFault(Exception):
+    """An expression has no value, or no edge is left. The visit fails; a condition is never false because of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+def values_of(expressions: Iterable[Expression], artifact: dict[str, Any], skill: Skill, tape: Tape) -> dict[str, Any]:
+    """Return the values of the names that expressions use. All of them are recorded: there is no clock among them."""
+    state, names = tape.state, {path[0] for expression in expressions for path in expression.paths}
+    values = dict(artifact)
+    if "visits" in names:
+        values["visits"] = dict.fromkeys(skill.graph, 0) | state.history.visits
+    if "run" in names:
+        given = msgspec.json.decode(tape.content(state.started.input.hash))
+        started = datetime.fromtimestamp(state.started_at // SECOND, UTC)
+        values["run"] = {"input": given["data"], "started": started.isoformat().replace("+00:00", "Z")}
+    return values
+
+
+def first_match(
+    rules: Sequence[CompiledRule], entry: Visit, values: dict[str, Any], tape: Tape
+) -> tuple[CompiledRule, dict[str, Any] | None]:
+    """Return the first rule that matches, and the data of the artifact that it makes, if it makes one.
+
+    Raises:
+        ConditionFault: An expression has no value.
+    """
+    tried: list[Expression] = []
+    for number, compiled in enumerate(rules, start=1):
+        where = f"node `{entry.phase}`, rule {number}"
+        tried += compiled.expressions
+        _check(compiled.problems, where)
+        if compiled.when is not None and not _is_true(compiled.when, values, where):
+            continue
+        try:
+            data = None if compiled.data is None else compiled.data.render(values)
+        except EvaluationError as error:
+            raise ConditionFault(
+                f"{where}, `artifact`: {error.message}{_with(compiled.expressions, values)}"
+            ) from error
+        rule, read = compiled.rule, readings(tried, values)
+        tape.emit(kinds.RuleMatched(entry.phase, entry.visit, number, rule.when or "", rule.to, read))
+        return compiled, data
+    raise ConditionFault(f"node `{entry.phase}`: no rule matches, and there is no `else`")
+
+
+def without_forbidden(phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape) -> CompiledPhase:
+    """Return a phase without the candidates that the conditions on its edges forbid.
+
+    Raises:
+        ConditionFault: A condition has no value, or no candidate is left.
+    """
+    new = {blob.hash: blob.content for blob in prepared.blobs}
+    artifact = msgspec.json.decode(new.get(prepared.input) or tape.content(prepared.input))
+    conditions = phase.conditions
+    expressions = [one.when for one in conditions if one.when is not None]
+    values, removed = values_of(expressions, artifact, phase.skill, tape), []
+    for one in conditions:
+        where = f"phase `{entry.phase}`, edge `{one.target}`"
+        _check(one.problems, where)
+        if one.when is not None and not _is_true(one.when, values, where):
+            removed.append(one.target)
+    tape.emit(kinds.ConditionsChecked(entry.phase, entry.visit, tuple(removed), readings(expressions, values)))
+    if not removed:
+        return phase
+    allowed = phase.without(frozenset(removed))
+    if not allowed.candidates:
+        names = ", ".join(f"`{one.target}` needs `{one.text}`" for one in conditions)
+        raise ConditionFault(f"phase `{entry.phase}` has no edge left: {names}{_with(expressions, values)}")
+    return allowed
+
+
+def _check(problems: Sequence[PlacedProblem], where: str) -> None:
+    """Raise `ConditionFault` for an expression that is not valid, if a skill was started without lint."""
+    if problems:
+        first = problems[0]
+        column = place(first.text, first.problem.at)
+        raise ConditionFault(f"{where}, `{first.text}`, {column}: {first.problem.message}")
+
+
+def _is_true(when: Expression, values: dict[str, Any], where: str) -> bool:
+    try:
+        return when.is_true(values)
+    except EvaluationError as error:
+        column = place(when.text, error.at)
+        raise ConditionFault(f"{where}, `{when.text}`, {column}: {error.message}{_with([when], values)}") from error
+
+
+def _with(expressions: Iterable[Expression], values: dict[str, Any]) -> str:
+    """Return the values that expressions have read, for the message of an error."""
+    found = [f"`{path}` is {_written(value)}" for path, value in readings(expressions, values).items()]
+    return f" ({', '.join(found[:_MAX_VALUES])})" if found else ""
+
+
+def _written(value: Any) -> str:
+    return (
+        value
+        if isinstance(value, str) and value.startswith(("a list", "an object"))
+        else msgspec.json.encode(value).decode()
+    )
+
+
+def target_of(compiled: CompiledRule) -> str | None:
+    """Return the node that a rule leads to; `None` for the end of the run."""
+    return None if compiled.rule.to == END else compiled.rule.to

@@ -1,0 +1,114 @@
+"""Visit the nodes of a graph that call no model: a skill, and a fan-out over branches.
+
+The artifact of such a visit goes to the only successor of the node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import JoinFailed, SubRunFailed
+from reyn.journal import canonical, digest, kinds
+from reyn.kernel.core.child_effects import PlanChild
+from reyn.kernel.core.limits import within_limits
+from reyn.kernel.visit.fan_out import run_branches
+from reyn.kernel.visit.handoffs import hand_over
+from reyn.kernel.visit.op_dispatch import OpLog
+from reyn.kernel.visit.step_context import StepFault
+from reyn.kernel.visit.steps import run_node, run_steps
+from reyn.kernel.visit.visit_end import fail_visit, store_artifact
+from reyn.skills import successors
+from reyn.skills.arrivals import accepted_by
+from reyn.skills.values import END, skill_of
+
+if TYPE_CHECKING:
+    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.completed_steps import CompletedSteps
+
+
+async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
+    """Visit a node that is a skill: run it with the input; its result is the artifact of the visit."""
+    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
+    name, shares = skill_of(entry.phase), entry.phase.endswith("[shared]")
+    await within_limits(tape, phase.settings)
+    log, call, pinned, back = OpLog(phase.vocabulary), f"{entry.step}.1", phase.sub_skill(name), entry.rollback
+    args = {"kind": "run_skill", "skill": name, "input": msgspec.json.decode(tape.content(entry.input.hash))}
+    plan = PlanChild(call, "skill", name, entry.input, pinned, shares, back)
+    try:
+        artifact, done = await run_node(plan, args, phase, log, tape, entry.phase)
+    except StepFault as fault:
+        await fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {fault.message}", tape)
+    else:
+        await end_visit(phase, entry, artifact, done, SubRunFailed.code, log, tape, _successor(phase, entry))
+
+
+async def visit_fan_out(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
+    """Visit a node that runs branches: the artifact that joins their results is that of the visit."""
+    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
+    await within_limits(tape, phase.settings)
+    log = OpLog(phase.vocabulary)
+    try:
+        artifact = await run_branches(phase, entry, log, tape)
+    except StepFault as fault:
+        reason = fault.describe(entry.phase) if fault.step else f"node `{entry.phase}`: {fault.message}"
+        await fail_visit(entry, log, 0, JoinFailed.code, reason, tape)
+    else:
+        assert log.steps is not None
+        await end_visit(phase, entry, artifact, log.steps, JoinFailed.code, log, tape, _successor(phase, entry))
+
+
+def _successor(phase: CompiledPhase, entry: Visit) -> str | None:
+    """Return the only successor of a node; `None` for the end of the run."""
+    return next(iter(successors(phase.skill, entry.phase)), None)
+
+
+async def end_visit(
+    phase: CompiledPhase,
+    entry: Visit,
+    artifact: dict[str, Any],
+    done: CompletedSteps,
+    code: str,
+    log: OpLog,
+    tape: Tape,
+    target: str | None,
+) -> None:
+    """End a visit with an artifact, which its successor has to accept.
+
+    Args:
+        phase: The node.
+        entry: The visit.
+        artifact: The artifact.
+        done: What its steps and sub-runs have done.
+        code: The code of the failure if the artifact is not accepted.
+        log: The ops of the visit.
+        tape: The history.
+        target: The successor; `None` for the end of the run.
+    """
+    back, encoded = entry.rollback, canonical(artifact)
+    is_unchanged = digest(encoded) == entry.input.hash
+    accepted = {member.name: member.schema for member in accepted_by(phase.skill, target or END)}
+    error = "" if is_unchanged and artifact["type"] in accepted else phase.artifact_error(accepted, artifact)
+    if not error and phase.checks:
+        try:
+            await run_steps(phase.checks, artifact, f"{entry.step}.check", phase, log, tape, entry.phase)
+        except StepFault as fault:
+            error = f"check: {fault.message}"
+    if error:
+        done.drop_results()
+    elif back is not None and digest(encoded) == back.rejected.hash and entry.reply:
+        # No model decides about a node, so that the phase before it has to change its input.
+        error = f"it returned the same artifact again after a rollback: {back.reason}{done.acted and f'. {done.acted}'}"
+    if error:
+        return await fail_visit(entry, log, 0, code, f"node `{entry.phase}`: {error}", tape)
+    store_artifact(artifact, tape, encoded)
+    hand_over(phase, entry, artifact, log, tape)
+    _, steps, blobs = log.completed() if phase.skill.on_phase_failure == "rollback" else ((), None, ())
+    completed = kinds.PhaseCompleted(
+        entry.phase, entry.visit, "transition" if target else "finish", target, steps=steps
+    )
+    tape.emit(completed, *blobs)
+    return None

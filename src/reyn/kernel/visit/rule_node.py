@@ -1,0 +1,47 @@
+"""Visit a node whose rules decide: no model, no frame.
+
+Its preprocessor runs first. The artifact after it goes on, unless the rule makes one of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import ConditionFailed, StepFailed
+from reyn.journal import kinds
+from reyn.kernel.core.limits import within_limits
+from reyn.kernel.visit.completed_steps import CompletedSteps
+from reyn.kernel.visit.deciding import ConditionFault, first_match, target_of, values_of
+from reyn.kernel.visit.model_free import end_visit
+from reyn.kernel.visit.op_dispatch import OpLog
+from reyn.kernel.visit.step_context import StepFault
+from reyn.kernel.visit.steps import run_steps
+from reyn.kernel.visit.visit_end import fail_visit
+
+if TYPE_CHECKING:
+    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
+
+
+async def visit_rules(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
+    """Visit a node with rules: the first that matches decides where the run goes on."""
+    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
+    await within_limits(tape, phase.settings)
+    log, steps = OpLog(phase.vocabulary), phase.definition.preprocessor
+    artifact: dict[str, Any] = msgspec.json.decode(tape.content(entry.input.hash))
+    try:
+        if steps:
+            artifact = await run_steps(steps, artifact, f"{entry.step}.pre", phase, log, tape, entry.phase)
+        expressions = [expression for one in phase.rules for expression in one.expressions]
+        matched, data = first_match(phase.rules, entry, values_of(expressions, artifact, phase.skill, tape), tape)
+    except StepFault as fault:
+        return await fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
+    except ConditionFault as fault:
+        return await fail_visit(entry, log, 0, ConditionFailed.code, fault.message, tape)
+    made = matched.rule.artifact
+    result = {"type": artifact["type"], "data": artifact["data"]} if made is None else {"type": made.name, "data": data}
+    done = log.steps if log.steps is not None else CompletedSteps()
+    return await end_visit(phase, entry, result, done, ConditionFailed.code, log, tape, target_of(matched))

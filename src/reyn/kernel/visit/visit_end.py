@@ -1,0 +1,27 @@
+"""The end of a visit, with and without a model: store its artifact, or record its failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reyn.journal import Blob, canonical, kinds
+
+if TYPE_CHECKING:
+    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.op_dispatch import OpLog
+
+
+def store_artifact(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
+    """Emit an artifact. `encoded` is its canonical JSON, if it is known."""
+    content = Blob.of(canonical(artifact) if encoded is None else encoded)
+    reference = kinds.ArtifactRef(artifact["type"], content.hash)
+    tape.emit(kinds.ArtifactStored(reference, len(content.content)), content)
+    return reference
+
+
+async def fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
+    """Restore the files that the visit changed, then record its failure."""
+    await log.restore_files(f"{entry.step}.restore", tape)
+    done, steps, blobs = log.completed()
+    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done, steps), *blobs)

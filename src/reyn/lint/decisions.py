@@ -1,0 +1,115 @@
+"""Rules on what the author decides with expressions: the rules of nodes, and conditions on edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import codes
+from reyn.expressions import PlacedProblem, place
+from reyn.expressions.types import Type, kind_names, of_schema, words_for
+from reyn.skills.arrivals import accepted_by
+from reyn.skills.decisions import CompiledRule, compile_conditions, compile_rules
+from reyn.skills.graph import is_known, may_finish, successors
+from reyn.skills.values import END
+
+if TYPE_CHECKING:
+    from reyn.documents import Document, KeyPath
+    from reyn.errors import Finding
+    from reyn.jsonschema import Schema
+    from reyn.skills import LoadResult, Skill
+    from reyn.vocabulary import Vocabulary
+
+
+def rules_of_nodes(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report rules whose expressions are not valid, that never match, or whose artifact their target does not take."""
+    if not skill.rules or not all(is_known(skill, node) for node in skill.graph):
+        return
+    document = loaded.document()
+    for node, rules in skill.rules.items():
+        if len(rules) < len(document.value["graph"][node]):
+            continue  # the loader has reported a rule
+        for index, compiled in enumerate(compile_rules(skill, node)):
+            path: KeyPath = ("graph", node, index)
+            yield from expression_findings(document, path, compiled.problems)
+            if not compiled.problems:
+                yield from _constant_rule(document, path, compiled, rules[index].when)
+                yield from _unaccepted(document, path, compiled, skill)
+
+
+def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report conditions on edges that are not valid, are never true, or may leave a phase without any edge."""
+    if not skill.conditions or not all(is_known(skill, node) for node in skill.graph):
+        return
+    document = loaded.document()
+    for node in skill.conditions:
+        for one in compile_conditions(skill, node):
+            path: KeyPath = ("graph", node, one.target, "when")
+            yield from expression_findings(document, path, one.problems)
+            if one.constant is not None and not one.problems:
+                always = "always" if one.constant else "never"
+                message = f"`{one.text}` is {always} true"
+                yield document.finding(codes.CONSTANT_CONDITION, message, *path, severity="warning")
+        exits = {*successors(skill, node), *([END] if may_finish(skill, node) else [])}
+        if exits <= skill.conditions[node].keys():
+            message = f"every edge of `{node}` has a condition; if none holds, the visit fails"
+            fix = "leave one edge without a condition"
+            yield document.finding(codes.CONSTANT_CONDITION, message, "graph", node, fix=fix, severity="warning")
+
+
+def expression_findings(document: Document, path: KeyPath, problems: Iterable[PlacedProblem]) -> Iterator[Finding]:
+    """Report what is wrong with expressions, each at its text, with the position in it."""
+    for one in problems:
+        code = codes.UNGUARDED if one.problem.kind == "optional" else codes.BAD_EXPRESSION
+        message = f"{place(one.text, one.problem.at)}: {one.problem.message}"
+        yield document.finding(code, message, *path, *one.path, fix=one.problem.fix)
+
+
+def _constant_rule(document: Document, path: KeyPath, compiled: CompiledRule, when: str | None) -> Iterator[Finding]:
+    """Report a rule that never matches, and one after which no other is tried."""
+    if not compiled.is_reached:
+        message, fix = "no artifact gets as far as this rule: one before it always matches", "remove it"
+        if when is not None:  # `else` is required
+            yield document.finding(codes.CONSTANT_CONDITION, message, *path, fix=fix, severity="warning")
+    elif compiled.constant is not None:
+        always = "always" if compiled.constant else "never"
+        message = f"`{when}` is {always} true here"
+        yield document.finding(codes.CONSTANT_CONDITION, message, *path, "when", severity="warning")
+
+
+def _unaccepted(document: Document, path: KeyPath, compiled: CompiledRule, skill: Skill) -> Iterator[Finding]:
+    """Report what a rule sends to a node that does not take it."""
+    rule = compiled.rule
+    accepted = {one.name: one.schema for one in accepted_by(skill, rule.to)}
+    names = " | ".join(accepted)
+    leaving = compiled.types if rule.artifact is None else (rule.artifact.name,)
+    key = "to" if rule.when is not None else "else"
+    for name in leaving:
+        if name not in accepted and compiled.is_reached and compiled.constant is not False:
+            takes = f"the run finishes with `{names}`" if rule.to == END else f"`{rule.to}` takes `{names}`"
+            message, fix = f"the rule sends `{name}`, but {takes}", "add `artifact: {type: ..., data: ...}` to the rule"
+            yield document.finding(codes.TYPE_MISMATCH, message, *path, key, fix=fix)
+    if rule.artifact is not None and compiled.data is not None:
+        for place_, message in _misfits(rule.data, compiled.data.type, rule.artifact.schema, ()):
+            yield document.finding(codes.BAD_EXPRESSION, message, *path, "artifact", "data", *place_)
+
+
+def _misfits(value: Any, found: Type, schema: Schema, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what cannot fit the schema of an artifact: missing or unknown fields, and values of other kinds."""
+    expected = of_schema(schema)
+    if not found or not expected or "any" in kind_names(found) | kind_names(expected):
+        return
+    numbers = {"int", "double"} if "double" in kind_names(expected) else set()
+    if not kind_names(found) & (kind_names(expected) | numbers):
+        yield path, f"the value is {words_for(found)}, but the schema needs {words_for(expected)}"
+        return
+    if not isinstance(value, dict) or not isinstance(schema, dict) or len(expected) > 1:
+        return
+    [shape], [made] = expected, found
+    for name in sorted(shape.required - value.keys()):
+        yield path, f"the field `{name}` is missing"
+    for name, one in value.items():
+        if name in shape.fields:
+            yield from _misfits(one, made.fields[name](), schema.get("properties", {}).get(name, True), (*path, name))
+        elif shape.extra is None:
+            yield (*path, name), f"there is no field `{name}`"

@@ -1,0 +1,145 @@
+"""`Workers`: submitted runs and those who execute them, as `rt.workers`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from reyn.engines import Outbox, Serving
+from reyn.journal.submission import DEFAULT_QUEUE
+from reyn.journal.workers import WorkerReport
+from reyn.runtime.submitting import drive, submit_existing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.engines import Dispatcher, Refusals
+    from reyn.journal import RunRow
+    from reyn.runtime.executor import RunExecutor
+
+_REPORT_SECONDS = 1.5
+"""Interval between two reports of a worker."""
+LOST_SECONDS = 6.0
+"""A worker that has not reported for so long is paused, disconnected or dead."""
+
+
+class QueuedRun(NamedTuple):
+    """A submitted run that no worker executes. `since` is the time of its last event."""
+
+    run_id: str
+    skill: str
+    queue: str
+    priority: int
+    since: int
+    reason: str
+
+
+class Workers:
+    """Submitted runs, and the workers that execute them. `OSRuntime.submit` submits a run."""
+
+    def __init__(self, executor: RunExecutor) -> None:
+        self._executor = executor
+        self._services = executor.services
+
+    def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int = 0) -> RunRow:
+        """Let workers execute a run that was interrupted or waits. It stays with them.
+
+        Args:
+            run: The run.
+            queue: The queue whose workers execute it.
+            priority: Higher ones are executed first.
+
+        Raises:
+            RunBusy: A process executes it.
+            RunNotResumable: It has ended or stopped, or is a sub-run.
+            QueueInvalid: The queue has an invalid name, or the priority is out of range.
+        """
+        return submit_existing(self._executor, self._executor.runs.find(run), queue, priority)
+
+    def all(self) -> list[WorkerReport]:
+        """Return what each worker reported last, also of those that died in the last day."""
+        return self._services.existing_journal.workers()
+
+    def queued(self) -> list[QueuedRun]:
+        """Return the submitted runs that have something to do and that no worker executes, in their order."""
+        journal, found = self._services.existing_journal, {}
+        for wake in sorted(journal.wakes(), key=lambda one: (-one.priority, one.seq)):
+            row = journal.find(wake.run_id)
+            if row is not None and row.status == "running" and row.queue and not journal.is_claimed(row.run_id):
+                reason = self.reason(row)
+                found[row.run_id] = QueuedRun(row.run_id, row.skill, row.queue, row.priority, row.updated, reason)
+        return list(found.values())
+
+    def reason(self, row: RunRow) -> str:
+        """Return why no worker executes a queued run."""
+        now = self._services.clock.now()
+        live = [one for one in self.all() if row.queue in one.queues and not is_lost(one, now)]
+        if not live:
+            return f"no worker serves the queue `{row.queue}`"
+        refusals = [one.refusals[row.run_id] for one in live if row.run_id in one.refusals]
+        if len(refusals) == len(live):
+            return f"no worker can execute it: {refusals[0]}"
+        if all(len(one.runs) >= one.concurrency for one in live if row.run_id not in one.refusals):
+            return "the workers are busy"
+        return "a worker takes it soon"
+
+    async def serve(
+        self,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        *,
+        concurrency: int = 1,
+        once: bool = False,
+        serving: Serving | None = None,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
+        """Execute submitted runs: new ones, those that got a message, and those that a dead worker left.
+
+        Args:
+            queues: The queues to serve.
+            concurrency: How many runs to execute at once.
+            once: Return when nothing is due.
+            serving: What this worker does, in place of the first three; set its `stop` to drain.
+            dispatcher: Delivers the runs; by default, the journal's own outbox.
+        """
+        services = self._services
+        services.check_owner()
+        serving = serving or Serving(queues=queues, concurrency=concurrency, is_once=once)
+        refusals: Refusals = {}
+        report = WorkerReport(
+            services.ids.new(),
+            socket.gethostname(),
+            os.getpid(),
+            tuple(serving.queues),
+            serving.concurrency,
+            services.clock.now(),
+        )
+        reporting = asyncio.create_task(self._keep_reporting(report, serving, refusals))
+        try:
+            chosen = dispatcher or Outbox(services.journal)
+            await chosen.serve(partial(drive, self._executor, refusals=refusals), serving)
+        finally:
+            reporting.cancel()
+            with suppress(asyncio.CancelledError):
+                await reporting
+            services.journal.forget_worker(report.id)
+
+    async def _keep_reporting(self, report: WorkerReport, serving: Serving, refusals: Refusals) -> None:
+        journal = self._services.journal
+        while True:
+            current = replace(report, runs=tuple(sorted(serving.active)), refusals=dict(refusals))
+            if journal.is_remote:
+                await asyncio.to_thread(journal.report_worker, current)
+            else:
+                journal.report_worker(current)
+            await asyncio.sleep(_REPORT_SECONDS)
+
+
+def is_lost(report: WorkerReport, now: int) -> bool:
+    """Return whether a worker has not reported for longer than it does while it lives."""
+    return now - report.seen > LOST_SECONDS * 1_000_000

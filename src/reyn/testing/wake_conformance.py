@@ -1,0 +1,69 @@
+"""The part of the conformance suite of the journal port that tests wakes."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from reyn.errors import AppendConflict
+from reyn.journal import Batch, Cancel, Wake
+from reyn.journal.workers import WorkerReport
+from reyn.testing.fixtures import NOTE, events_after, run_started
+from reyn.testing.journal_suite import JournalSuite, raises
+
+
+class WakeConformance(JournalSuite):
+    def test_wakes_are_stored_with_the_events_and_messages_that_cause_them(self) -> None:
+        with self.journal() as journal:
+            first = events_after("a", [run_started("a")])
+            journal.append("a", 0, first, [NOTE], [Wake("a"), Wake("b", queue="slow")])
+            journal.post("a", Cancel(), [Wake("a", priority=2)])
+            with raises(AppendConflict):
+                journal.append("a", 0, first, [NOTE], [Wake("lost")])
+            late = Batch("b", 0, events_after("b", [run_started("b")]), [NOTE], [Wake("c", priority=-1)])
+            [error, _] = journal.append_many([Batch("a", 0, first, [NOTE], [Wake("lost")]), late])
+            assert isinstance(error, AppendConflict)
+            found = journal.wakes()
+            assert [(one.run_id, one.queue) for one in found] == [("a", ""), ("b", "slow"), ("a", ""), ("c", "")]
+            assert sorted({one.seq for one in found}) == [one.seq for one in found]
+            assert [one.run_id for one in journal.take_wakes(["slow"], 9, 60)] == ["b"]
+            assert [one.priority for one in journal.take_wakes(["", "other"], 2, 60)] == [2, 0]
+            assert [one.priority for one in journal.take_wakes([""], 2, 60)] == [-1]
+            assert journal.take_wakes([], 2, 60) == []
+
+    def test_a_wake_is_delivered_again_unless_it_is_finished(self) -> None:
+        with self.journal() as journal:
+            journal.post("a", Cancel(), [Wake("a"), Wake("b"), Wake("c", due=2**52)])
+            taken = journal.take_wakes([""], 9, 3600)
+            assert [one.run_id for one in taken] == ["a", "b"]
+            assert all(one.held_until > 0 for one in taken)
+            assert journal.take_wakes([""], 9, 3600) == []
+            journal.hold_wakes([taken[0].seq], 0)
+            assert [one.seq for one in journal.take_wakes([""], 9, 3600)] == [taken[0].seq]
+            journal.finish_wakes([one.seq for one in taken])
+            journal.finish_wakes([taken[0].seq, 10**6])
+            [last] = journal.wakes()
+            assert (last.run_id, last.due) == ("c", 2**52)
+            journal.finish_wakes([last.seq])
+            journal.post("a", Cancel(), [Wake("a")])
+            [again] = journal.wakes()
+            assert again.seq > last.seq
+
+    def test_a_deleted_run_is_not_woken(self) -> None:
+        with self.journal() as journal:
+            journal.append("a", 0, events_after("a", [run_started("a")]), [NOTE], [Wake("a")])
+            journal.delete(["a"])
+            assert journal.wakes() == []
+
+    def test_the_last_report_of_each_worker_is_listed_until_it_ends(self) -> None:
+        with self.journal() as journal:
+            one = WorkerReport("w1", "here", 1, ("default",), 2, 5)
+            journal.report_worker(one)
+            journal.report_worker(WorkerReport("w0", "there", 2, ("default", "slow"), 1, 6))
+            journal.report_worker(replace(one, runs=("a",), refusals={"b": "no model"}))
+            first, second = journal.workers()
+            assert (first.id, first.queues) == ("w0", ("default", "slow"))
+            assert replace(second, seen=0) == replace(one, runs=("a",), refusals={"b": "no model"})
+            assert second.seen > 0
+            journal.forget_worker("w0")
+            journal.forget_worker("unknown")
+            assert [report.id for report in journal.workers()] == ["w1"]

@@ -1,0 +1,275 @@
+"""The web pages in a real browser: questions, live runs, conversations, forks, keyboard, hostile texts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chat.support import reply
+from tests.gateway.support import QUESTION
+from tests.support import act, file, finish, go, two_phases, write_skill
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+expect.set_options(timeout=60_000)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.sockets,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; `.ci/run` installs it"),
+]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
+HOSTILE = f"{MARKUP} [click](javascript:document.title=1) [bank](https://evil.example/x) \u202egnp.exe"
+
+
+class Site:
+    """A project that `reyn serve` serves in a process of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.login = ""
+        self._environment = dict(os.environ) | {"XDG_CONFIG_HOME": str(root / "config")}
+
+    def reyn(self, *arguments: str, check: bool = True) -> str:
+        """Run a command in the project, as the user who serves it; return what it prints."""
+        done = subprocess.run(self._command(*arguments), env=self._environment, capture_output=True, text=True)
+        assert not check or not done.returncode, done.stderr
+        return done.stdout.strip()
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "reyn", "--project", str(self.root), *arguments]
+
+    def start(self) -> None:
+        command = self._command("serve", "--port", str(self.port), "--json")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._environment)
+        assert self.process.stdout is not None
+        started = json.loads(self.process.stdout.readline())
+        self.login, self.port = started["login_url"], int(started["url"].rpartition(":")[2])
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def script(self, name: str, *answers: Any) -> str:
+        """Write a script of answers; return the name of its model."""
+        lines = [json.dumps(answer) + "\n" for answer in answers]
+        (self.root / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        return f"scripted:{name}.jsonl"
+
+    def run(self, skill: str, run: str, *answers: Any, text: str = "in") -> None:
+        """Run a skill until it ends or stops, in another process than the server."""
+        model = self.script(run, *answers)
+        self.reyn(
+            "run", skill, json.dumps({"text": text}), "--run-id", run, "--model", model, "--no-input", check=False
+        )
+
+    def address(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    root = tmp_path_factory.mktemp("site")
+    (root / "reyn.yaml").write_text("model: scripted:chat.jsonl\npermissions: {file.write: {ask: ['output/**']}}\n")
+    two_phases(root)
+    write_skill(root, "asker", {"ask": ["end"]}, ops={"ask": "ask_user"})
+    write_skill(root, "writer", {"write": ["end"]}, ops={"write": "file"})
+    found = Site(root)
+    found.script("chat", reply("**Hello** from the agent."), reply("And again."))
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def page(browser: Any, site: Site) -> Iterator[Any]:
+    """A page that is signed in. A script error or a refused resource fails the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context.set_default_timeout(60_000)
+    opened = context.new_page()
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda message: errors.append(message.text) if "Content Security" in message.text else None)
+    token = site.reyn("token", "new", f"t{id(opened)}", "--scope", "admin")
+    opened.goto(site.address("/"))
+    opened.get_by_label("Token").fill(token)
+    opened.get_by_role("button", name="Sign in").click()
+    opened.get_by_role("heading", name="Inbox").wait_for()
+    yield opened
+    context.close()
+    assert errors == []
+
+
+def test_the_login_link_signs_in_once(browser: Any, site: Site):
+    for expected in ("Inbox", "Sign in"):
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(site.login)
+        page.get_by_role("heading", name=expected).wait_for()
+        expect(page).not_to_have_url(re.compile(re.escape(site.login.partition("#")[2])))
+        context.close()
+
+
+def test_a_question_is_answered_in_the_inbox(page: Any, site: Site):
+    site.run("asker", "q1", QUESTION, finish("thanks"))
+    card = page.get_by_role("article").filter(has_text="q1")
+    card.get_by_label("Reply").fill("the blue one")
+    card.get_by_role("button", name="Send reply").click()
+    expect(card).to_have_count(0)
+    page.goto(site.address("/runs/q1"))
+    page.get_by_text("thanks").first.wait_for()
+
+
+def test_an_approval_shows_the_diff_and_is_given_by_a_click(page: Any, site: Site):
+    site.run("writer", "w1", act(file("write", "output/a.txt", content="one line\n")), finish("written"))
+    card = page.get_by_role("article").filter(has_text="w1")
+    expect(card.locator(".added").last).to_contain_text("one line")
+    card.get_by_role("button", name="Approve").click()
+    expect(card).to_have_count(0)
+    page.goto(site.address("/runs/w1"))
+    page.get_by_text("written").first.wait_for()
+    assert (site.root / "output" / "a.txt").read_text() == "one line\n"
+
+
+def test_two_tabs_that_answer_at_once_answer_once(page: Any, site: Site):
+    other = page.context.new_page()
+    site.run("asker", "q2", QUESTION, finish("thanks"))
+    other.goto(site.address("/runs/q2"))
+    buttons = []
+    for tab in (page, other):
+        card = tab.get_by_role("article").filter(has_text="q2")
+        card.get_by_label("Reply").fill("mine")
+        buttons.append(card.get_by_role("button", name="Send reply"))
+    for button in buttons:
+        button.evaluate("one => one.click()")
+    expect(page.get_by_role("article").filter(has_text="q2")).to_have_count(0)
+    other.get_by_text("finished").first.wait_for()
+
+
+def test_a_run_is_started_and_followed_live_and_forked(page: Any, site: Site):
+    model = site.script("live", go("second"), QUESTION, finish("served"), finish("other"))
+    write_skill(site.root, "live", {"first": ["second"], "second": ["end"]}, ops={"second": "ask_user"})
+    page.goto(site.address("/skills/live"))
+    page.get_by_label("Input").fill('{"text": "in"}')
+    page.get_by_label("Model").fill(model)
+    page.get_by_role("button", name="Start").click()
+    card = page.get_by_role("article")
+    card.get_by_label("Reply").fill("the blue one")
+    expect(page.locator(".graph .visited, .graph .current")).to_have_count(2)
+    card.get_by_role("button", name="Send reply").click()
+    page.get_by_text("served").first.wait_for()
+    slider = page.get_by_role("slider")
+    slider.fill("3")
+    page.get_by_text("The run at event 3 of").wait_for()
+    page.locator("dd", has_text=re.compile("^first$")).first.wait_for()
+    page.get_by_text("Prompt and answer at this event").click()
+    page.get_by_role("heading", name="system").wait_for()
+    page.get_by_role("tab", name="everything").click()
+    page.get_by_text("run_started").first.wait_for()
+    page.get_by_role("button", name="Fork …").click()
+    expect(page.locator("form .command")).to_contain_text("reyn fork")
+    page.get_by_label("Another model").fill(site.script("fork", finish("unused"), finish("another end")))
+    page.get_by_role("button", name="Fork", exact=True).click()
+    page.get_by_role("heading", name="Compare").wait_for()
+    page.get_by_text("in common").wait_for()
+
+
+def test_a_conversation_is_streamed_and_continued(page: Any, site: Site):
+    page.goto(site.address("/chat"))
+    page.get_by_role("textbox", name="Message").fill("hello")
+    page.keyboard.press("Enter")
+    page.locator(".message.agent strong", has_text="Hello").wait_for()
+    page.get_by_role("textbox", name="Message").fill("more")
+    page.get_by_role("button", name="Send").click()
+    page.get_by_text("And again.").wait_for()
+    page.goto(site.address("/chat"))
+    page.get_by_role("link", name="hello").wait_for()
+
+
+def test_texts_of_models_are_never_markup(page: Any, site: Site):
+    site.run(
+        "asker", "evil", {"control_ir": [{"kind": "ask_user", "question": HOSTILE}]}, finish(HOSTILE), text=HOSTILE
+    )
+    card = page.get_by_role("article").filter(has_text="evil")
+    expect(card).to_contain_text(MARKUP)
+    expect(card).to_contain_text("\\u202e")
+    card.get_by_label("Reply").fill(HOSTILE)
+    card.get_by_role("button", name="Send reply").click()
+    page.goto(site.address("/runs/evil"))
+    page.get_by_text("finished").first.wait_for()
+    page.get_by_text("Prompt and answer at this event").click()
+    page.get_by_role("heading", name="system").wait_for()
+    for _ in range(2):
+        assert page.locator("main img, main script, main a[href^='javascript:']").count() == 0
+        assert page.title() != "1"
+        page.get_by_role("tab", name="everything").click()
+
+
+@pytest.mark.parametrize("path", ["/", "/runs", "/runs/shown", "/chat", "/skills/pair", "/usage"])
+def test_pages_fit_a_small_screen_and_have_no_findings_of_axe(page: Any, site: Site, path: str):
+    from axe_playwright_python.sync_playwright import Axe
+
+    if not any(site.root.glob("shown.jsonl")):
+        site.run("pair", "shown", go("second"), finish("served"))
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.goto(site.address(path))
+    page.get_by_role("heading", level=1).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= 380"), "the page is wider than the screen"
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found.response["violations"]] == []
+
+
+def test_the_keyboard_reaches_everything(page: Any, site: Site):
+    for key, heading in (("r", "Runs"), ("s", "Skills"), ("u", "Usage"), ("c", "Chat"), ("i", "Inbox")):
+        page.keyboard.press(key)
+        page.get_by_role("heading", name=heading, level=1).wait_for()
+    site.run("asker", "keys", QUESTION, finish("thanks"))
+    card = page.get_by_role("article").filter(has_text="keys")
+    card.wait_for()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.tagName") == "TEXTAREA":
+            break
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(card).to_have_count(0)
+
+
+def test_a_page_goes_on_after_the_server_was_killed(page: Any, site: Site):
+    page.get_by_text("live", exact=True).wait_for()
+    site.stop(signal.SIGKILL)
+    page.get_by_text("reconnecting", exact=True).wait_for()
+    site.start()
+    site.run("asker", "after", QUESTION, finish("thanks"))
+    card = page.get_by_role("article").filter(has_text="after")
+    card.get_by_label("Reply").fill("still here")
+    card.get_by_role("button", name="Send reply").click()
+    expect(card).to_have_count(0)

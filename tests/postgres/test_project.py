@@ -1,0 +1,112 @@
+"""A project whose journal is on PostgreSQL: the command line, trust, and addresses that must not be printed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.cli.app import run_app
+from reyn.errors import StoreUnavailable
+from reyn.journal.postgres.address import JournalAddress
+from reyn.journal.postgres.journal import PostgresJournal
+from reyn.testing import ScriptedModel
+from tests.postgres.server import Server, database_of
+from tests.support import finish, go, write_skill
+
+pytestmark = pytest.mark.sockets
+PASSWORD = "hunter2-secret"
+
+
+@pytest.fixture
+def project(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_skill(tmp_path, "writing", {"draft": ["check"], "check": ["end"]})
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, (go("check"), finish()))))
+    (tmp_path / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_runs_are_recorded_in_the_database_and_nowhere_else(
+    project: Path,
+    address: JournalAddress,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+):
+    monkeypatch.setenv("REYN_JOURNAL", server.url(database_of(address)))
+    assert run_app(("run", "writing", '{"text": "in"}', "--run-id", "first")) == 0
+    assert not (project / ".reyn/journal.db").exists()
+    for words in (("runs",), ("show", "first"), ("replay", "first"), ("verify", "first"), ("usage",)):
+        assert run_app(words) == 0, words
+    capsys.readouterr()
+    run_app(("doctor", "--json"))
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert "1 runs" in checks["journal"]["text"]
+    assert "`fsync`" in checks["journal"]["text"]
+
+
+def test_a_run_in_python_waits_and_continues(project: Path, address: JournalAddress):
+    with SyncRuntime.open(
+        project, journal=PostgresJournal(address), model=ScriptedModel([go("check"), finish()])
+    ) as rt:
+        assert rt.run("writing", {"text": "in"}, run_id="a").status == "finished"
+    with SyncRuntime.open(project, journal=PostgresJournal(address)) as rt:
+        assert rt.runs.replay("a").visits == 2
+
+
+def test_a_password_is_never_printed(
+    project: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    url = f"postgresql://me:{PASSWORD}@127.0.0.1:1/none"
+    (project / "reyn.yaml").write_text(f"model: scripted:answers.jsonl\njournal: {url}\n")
+    commands = [("trust", "--yes"), ("trust", "--json"), ("config",), ("config", "--json"), ("doctor",), ("runs",)]
+    for words in [("trust", "--json"), *commands, ("run", "writing", '{"text": "in"}')]:
+        run_app(words)
+    (project / "reyn.yaml").write_text(f"journal: 'postgresql ://me:{PASSWORD}@h/d'\n")
+    run_app(("config",))
+    monkeypatch.setenv("REYN_JOURNAL", f"postgresql://me:{PASSWORD}@[h/d?x=%zz&schema=Not!")
+    run_app(("runs",))
+    printed = capsys.readouterr()
+    assert PASSWORD not in printed.out + printed.err
+    assert "127.0.0.1:1/none" in printed.out
+
+
+def test_another_project_needs_a_schema_of_its_own(address: JournalAddress, server: Server):
+    database = database_of(address)
+    with pytest.raises(StoreUnavailable, match="belongs to the project `tests`, not to `other`"):
+        PostgresJournal(JournalAddress(server.url(database).replace("project=tests", "project=other"), ""))
+    second = JournalAddress(server.url(database, schema="second"), "")
+    PostgresJournal(second).close()
+    assert str(second).endswith("?schema=second")
+
+
+def test_a_database_of_another_product_or_a_newer_release_is_refused(address: JournalAddress, server: Server):
+    database = database_of(address)
+    server.execute("UPDATE reyn.journal SET format = 99", database=database)
+    with pytest.raises(StoreUnavailable, match="has format 99"):
+        PostgresJournal(address)
+    server.execute("CREATE SCHEMA shop", database=database)
+    server.execute("CREATE TABLE shop.orders (id int)", database=database)
+    with pytest.raises(StoreUnavailable, match="table `orders` that is not Reyn's"):
+        PostgresJournal(JournalAddress(server.url(database, schema="shop"), ""))
+    server.execute("DROP TABLE shop.orders; CREATE TABLE shop.journal (product text)", database=database)
+    with pytest.raises(StoreUnavailable, match="table `journal` that is not Reyn's"):
+        PostgresJournal(JournalAddress(server.url(database, schema="shop"), ""))
+    assert server.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'shop'", database=database) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "rest", ["mysql://a/b", "postgresql://a/b?schema=pg_x", "postgresql://a/b?lease=0", "postgresql://["]
+)
+def test_a_wrong_address_is_an_error_that_does_not_repeat_it(rest: str):
+    with pytest.raises(StoreUnavailable, match="the address in `journal` is invalid") as caught:
+        JournalAddress(rest, "p")
+    assert rest not in str(caught.value)
+
+
+def test_a_server_that_is_down_or_a_missing_database_is_an_error_at_once(server: Server):
+    with pytest.raises(StoreUnavailable, match="cannot be used"):
+        PostgresJournal(JournalAddress("postgresql://127.0.0.1:1/none", "p"))
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        PostgresJournal(JournalAddress(server.url("no_such_database"), "p"))
