@@ -34,6 +34,7 @@ code is never reused.
     │   ├── FillFailed             RYN206
     │   ├── ModelAborted           RYN207
     │   ├── ConditionFailed        RYN210
+    │   ├── StateFailed            RYN211
     │   ├── TranscriptInvalid      RYN220
     │   ├── MutationInvalid        RYN221
     │   └── MessageInvalid         RYN222

@@ -204,6 +204,14 @@ CONSTANT_CONDITION = finding_code(
     "RYN183: A condition is never true, or always, so that a rule or an edge has no effect.",
     "Correct the condition, or remove the rule.",
 )
+BAD_STATE = finding_code(
+    "RYN185: `state` of skill.md is not valid, or something reads a field of it that does not exist.",
+    "Write `{latest: TYPE}`, `{append: TYPE, max: 50}` or `{sum: TYPE.data.FIELD}`, and read it as `state.NAME`.",
+)
+UNPRODUCED_STATE = finding_code(
+    "RYN186: No node produces an artifact that a field of the state follows, so that the field never changes.",
+    "Correct the type, or remove the field.",
+)
 PYTHON_SANDBOX = finding_code(
     "RYN170: Information: the sandbox that Reyn selects for a python step, and the reason.",
     "There is nothing to fix. `python.sandbox` in reyn.yaml selects the sandbox.",

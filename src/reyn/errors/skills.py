@@ -215,6 +215,15 @@ class ConditionFailed(ContractError, code="RYN210", exit_code=1):
     )
 
 
+class StateFailed(ContractError, code="RYN211", exit_code=1):
+    """A sum of the state has no value that a journal can hold: it is too large, or its field is no number."""
+
+    hint = (
+        "Bound the number in the artifact's schema with `maximum`, or correct `state` of skill.md; then retry with the "
+        "current version of the skill."
+    )
+
+
 class FillFailed(ContractError, code="RYN206", exit_code=1):
     """An op that fills a field of a result did not happen in the visit, or its value does not fit the field."""
 

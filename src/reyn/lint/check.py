@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from reyn.lint import acts, decisions, handoffs, instructions, nodes, requests, structure
+from reyn.lint import acts, decisions, handoffs, instructions, nodes, requests, state, structure
 from reyn.ops import standard_ops
 from reyn.skills import Library, LoadResult, read_shared, read_skill
 
@@ -48,6 +48,7 @@ SKILL_RULES = (
     decisions.rules_of_nodes,
     decisions.conditions_of_edges,
     nodes.fan_outs,
+    state.fields_of_state,
 )
 """Rules on the parts of a skill that could be read."""
 

@@ -12,6 +12,7 @@ from reyn.errors import Finding, SkillInvalid, codes
 from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
 from reyn.skills.graph import is_known, predecessors
+from reyn.skills.state_fields import state_name
 from reyn.skills.values import END, ArtifactType, RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def unproduced_reads(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterato
         before = predecessors(skill, name) if phase.reads else []
         produced = {artifact.name for node in before for artifact in skill.inputs_of(node)}
         for read in phase.reads:
-            if read not in produced:
+            if read not in produced and not state_name(read):
                 document = loaded.document(name)
                 message = f"no path to phase `{name}` produces `{read}`"
                 known = ", ".join(f"`{one}`" for one in sorted(produced))

@@ -41,6 +41,7 @@ from reyn.kernel.world.unsafe_ops import open_children
 from reyn.runs.frames import RecordedPrompt
 from reyn.skills import Skill, pin, unpin
 from reyn.skills.inputs import to_artifact
+from reyn.skills.state_fields import state_name
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -136,7 +137,7 @@ async def _first_frame(
     reads = {
         name: Blob.of(canonical({"type": name, "data": {}}))
         for name in skill.phases[phase].reads
-        if name != copies.input.type
+        if name != copies.input.type and not state_name(name)
     }
     copies = copies._replace(blobs=(*copies.blobs, *reads.values()))
     run = new_run(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)

@@ -427,6 +427,10 @@ def _answer_line(body: Body) -> _Line | None:
         case kinds.ConditionsChecked(removed=removed, read=read) if removed:
             text = f"not allowed: {', '.join(removed)}{_read_text(read)}"
             return _Line(2, "not_allowed", text, {"removed": list(removed), "read": read})
+        case kinds.ArtifactStored(state=kinds.StateChange(items=items, sums=sums)):
+            found = [f"{name} has {count}" for name, count in items.items()]
+            found += [f"{name} is {total}" for name, total in sums.items()]
+            return _Line(2, "state", f"state: {', '.join(found)}", {"items": items, "sums": sums})
         case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):

@@ -19,6 +19,8 @@ from reyn.expressions import (
 from reyn.expressions.facts import NO_FACTS
 from reyn.expressions.types import SIZE, STRING_TYPE, Type, object_of, of_schema, union
 from reyn.skills.flow import enrich
+from reyn.skills.state import state_type
+from reyn.skills.state_fields import STATE
 
 if TYPE_CHECKING:
     from reyn.skills.values import ArtifactType, GraphRule, Skill
@@ -75,10 +77,11 @@ def scope_of(skill: Skill, node: str) -> Scope:
 def _variables(skill: Skill) -> dict[str, Type]:
     """Return the names that every expression of a skill can use."""
     given = union(of_schema(one.schema) for one in skill.entry_inputs)
-    return {
+    found = {
         "visits": object_of(dict.fromkeys(skill.graph, SIZE)),
         "run": object_of({"input": given, "started": STRING_TYPE}),
     }
+    return found | {STATE: state_type(skill)} if skill.state else found
 
 
 def compile_rules(skill: Skill, node: str) -> tuple[CompiledRule, ...]:

@@ -47,6 +47,7 @@ def branch_skill(skill: Skill, branch: Branch) -> Skill:
         conditions={},
         nodes={branch.do: skill.nodes[branch.do]} if branch.do in skill.nodes else {},
         types={},
+        state={},
         description="",
         final_output_description="",
         finish_criteria=(),
@@ -84,10 +85,10 @@ def joined_schema(settings: NodeSettings, results: Mapping[str, ArtifactType]) -
     """Return the schema of the data that joins the results of branches, whose types are given by branch."""
     properties: dict[str, Schema] = {}
     if settings.each is not None:
-        properties[ITEMS] = {"type": "array", "items": _part(results[""])}
+        properties[ITEMS] = {"type": "array", "items": schema_part(results[""])}
         required = [ITEMS]
     else:
-        properties |= {name: _part(result) for name, result in results.items()}
+        properties |= {name: schema_part(result) for name, result in results.items()}
         is_complete = settings.need == "all" and settings.on_item_error != "collect"
         required = [*properties] if is_complete else []
     if settings.on_item_error == "collect":
@@ -96,7 +97,7 @@ def joined_schema(settings: NodeSettings, results: Mapping[str, ArtifactType]) -
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _part(result: ArtifactType) -> Schema:
+def schema_part(result: ArtifactType) -> Schema:
     """Return the schema of a result as a part of another one, in which its references keep their targets."""
     schema = result.schema
     if not isinstance(schema, dict):

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reyn.skills.state_fields import STATE, state_name
 from reyn.skills.values import AnyStep, ArtifactType, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
@@ -38,15 +39,22 @@ def impossible_paths(
     inputs: Sequence[ArtifactType],
     steps: Sequence[AnyStep | None],
     result_type: Callable[[str], ArtifactType | None],
+    state: Schema | None = None,
 ) -> list[PathError]:
-    """Return paths in steps that exist for no member of the input union; steps after `None` are not checked."""
+    """Return paths in steps that exist for no member of the input union; steps after `None` are not checked.
+
+    `state` is the schema of the state, if the skill has one.
+    """
     known = [step for step in itertools.takewhile(lambda step: step is not None, steps) if step is not None]
-    errors = [set(enrich(artifact, known, result_type)[1]) for artifact in inputs]
+    errors = [set(enrich(artifact, known, result_type, state)[1]) for artifact in inputs]
     return sorted(set.intersection(*errors)) if errors else []
 
 
 def enrich(
-    artifact: ArtifactType, steps: Sequence[AnyStep], result_type: Callable[[str], ArtifactType | None]
+    artifact: ArtifactType,
+    steps: Sequence[AnyStep],
+    result_type: Callable[[str], ArtifactType | None],
+    state: Schema | None = None,
 ) -> tuple[Schema, list[PathError]]:
     """Return the schema of an artifact's data after the steps, and every path error.
 
@@ -54,12 +62,15 @@ def enrich(
         artifact: The type of the artifact before the first step.
         steps: The steps.
         result_type: Returns the result type of a sub-skill, by name.
+        state: The schema of the state, if the skill has one.
     """
-    schema: Any = envelope(artifact)
+    schema: Any = envelope(artifact) if state is None else _with(envelope(artifact), STATE, state)
     errors: list[PathError] = []
     for index, step in enumerate(steps):
         errors += [PathError(index, key, message) for key, message in _read_errors(schema, step)]
-        if step.into is not None:
+        if step.into is not None and step.into.split(".")[0] == STATE:
+            errors.append(PathError(index, ("into",), f"cannot bind `{step.into}`: only artifacts change the state"))
+        elif step.into is not None:
             bound = _bind(
                 schema, step.into.split("."), _result_schema(step, result_type), is_certain=step.on_error == "fail"
             )
@@ -160,7 +171,24 @@ def _input_errors(schema: Schema, value: Any, key: tuple[str, ...]) -> Iterator[
 
 def is_data_path(value: Any) -> bool:
     """Return whether a value in the input of a sub-skill is a path into the artifact, not literal text."""
-    return isinstance(value, str) and (value == "data" or value.startswith(("data.", "_iter.")))
+    if not isinstance(value, str):
+        return False
+    return value == "data" or value.startswith(("data.", "_iter.")) or state_name(value).isidentifier()
+
+
+def paths_read(step: AnyStep) -> Iterator[str]:
+    """Yield the paths that a step reads."""
+    match step:
+        case RunOp(args_from=paths):
+            yield from paths.values()
+        case RunSkill(input=value):
+            values = value.values() if isinstance(value, dict) else (value,)
+            yield from filter(is_data_path, values)
+        case Iterate(over=over, apply=inner):
+            yield over
+            yield from paths_read(inner)
+        case AskUser(show=str(path)) | Validate(target=path) | LintPlan(over=path):
+            yield path
 
 
 def _result_schema(step: AnyStep, result_type: Callable[[str], ArtifactType | None]) -> Schema:

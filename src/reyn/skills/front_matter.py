@@ -12,6 +12,7 @@ from reyn.documents import Codes, Document, KeyPath, TrustClasses, check_keys, n
 from reyn.errors import Finding, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.secrets.handles import is_name
+from reyn.skills.state_fields import StateField
 from reyn.skills.values import (
     DEFAULT_ACT_TURNS,
     DEFAULT_OPS,
@@ -47,7 +48,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
         plain="type name entry final_output description final_output_description finish_criteria graph search_hints "
         "on_phase_failure model_class routing",
         request="permissions required_credentials",
-        section="postprocessor context nodes",
+        section="postprocessor context nodes state",
     )
 
     type: Literal["skill"]
@@ -59,6 +60,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
     finish_criteria: tuple[str, ...] = ()
     graph: dict[str, Any] = {}
     nodes: dict[str, NodeSection] = {}
+    state: dict[str, StateField] = {}
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
     postprocessor: dict[str, Any] | None = None

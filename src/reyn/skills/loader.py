@@ -36,6 +36,8 @@ from reyn.skills.modules import Modules
 from reyn.skills.names import is_valid_name, nfc
 from reyn.skills.node_reader import NodeReader, mismatched_results
 from reyn.skills.resolve import Library, ReadFiles, is_on_shelf
+from reyn.skills.state import StateReader
+from reyn.skills.state_fields import state_name
 from reyn.skills.values import (
     STEP_TYPES,
     USER_MESSAGE,
@@ -140,6 +142,7 @@ class _Loader:
         self.sub_skills: dict[str, LoadResult] = {}
         self.front = SkillFrontMatter("skill", folder.name, "", "")
         self.graph = self._graph_reader(Document("skill.md", {}, {}), "", {})
+        self.state: StateReader | None = None
         self._read_phases: set[str] = set()
 
     def _graph_reader(self, document: Document, entry: str, nodes: Mapping[str, NodeSettings]) -> GraphReader:
@@ -176,6 +179,7 @@ class _Loader:
         nodes = NodeReader(document, front.nodes, self.folder, self.artifacts).read(
             self._load_sub_skill, self._result_type
         )
+        state = self.state = StateReader(document, front.state, self.folder, self.artifacts)
         names = filter(self.graph.has_file, dict.fromkeys((*graph, *nodes.phases)))
         phases = {name: phase for name in names if (phase := self._phase(name))}
         final_output = self.artifacts.get(document, front.final_output, "final_output")
@@ -187,7 +191,7 @@ class _Loader:
             | self.graph.parts(graph)
             | {
                 "phases": phases,
-                "types": nodes.types,
+                "types": state.types | nodes.types,
                 "final_output": final_output or ANY_OBJECT,
                 "postprocessor": postprocessor,
                 "skills": self._all_skills(),
@@ -259,7 +263,10 @@ class _Loader:
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
         for index, read in enumerate(front.reads):
-            self.artifacts.get(document, read, "reads", index)
+            if state_name(read):
+                self._check_state_read(document, read, "reads", index)
+            else:
+                self.artifacts.get(document, read, "reads", index)
         steps = self._steps(document, ("preprocessor",), front.preprocessor, known)
         if len(known) < len(inputs):
             return None
@@ -289,7 +296,8 @@ class _Loader:
             self._check_step(part, index, step)
         # A step with errors of its own may bind any value at its `into`.
         steps = [parsed.get(index) or invalid_step(one) for index, one in enumerate(part.value)]
-        for error in impossible_paths(inputs, steps, self._result_type):
+        state = self.state.schema if self.state is not None else True
+        for error in impossible_paths(inputs, steps, self._result_type, state):
             kind = next(iter(part.value[error.step]))
             self.folder.report(part, codes.UNKNOWN_PATH, error.message, error.step, kind, *error.key)
         return tuple(parsed.values())
@@ -306,6 +314,12 @@ class _Loader:
                 self._check_op_step(part, index, applied)
             case PythonCall() as applied:
                 self.modules.check(part, index, applied)
+                for number, name in enumerate(applied.reads):
+                    self._check_state_read(part, name, index, next(iter(part.value[index])), "reads", number)
+
+    def _check_state_read(self, document: Document, name: str, *path: str | int) -> None:
+        if self.state is not None:  # files of a project are also checked without a skill
+            self.state.check_read(document, name, *path)
 
     def _check_op_step(self, part: Document, index: int, step: RunOp) -> None:
         kind = step.op.get("kind")

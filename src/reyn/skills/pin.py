@@ -48,6 +48,8 @@ def check_pinned(skill: Skill) -> None:
                 raise RunBlocked(f"the copy of skill `{member.name}` has no phase or skill `{node}`")
         if member.entry == END or any(not phase.inputs for phase in member.phases.values()):
             raise RunBlocked(f"the copy of skill `{member.name}` has no entry, or a phase without input")
+        if any(field.type not in member.types for field in member.state.values()):
+            raise RunBlocked(f"the copy of skill `{member.name}` has no type for a field of its state")
         for schema in _schemas(member):
             try:
                 check_json(schema)

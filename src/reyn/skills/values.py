@@ -16,6 +16,7 @@ from reyn.config.values import ContextChoice
 from reyn.documents import TrustClasses, trust_classes
 from reyn.journal import Blob, ordered
 from reyn.jsonschema import Schema
+from reyn.skills.state_fields import StateField
 
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10
@@ -130,12 +131,16 @@ class LintPlan(Step, frozen=True, tag="lint_plan"):
 class PythonCall(Step, frozen=True, tag="python"):
     """Call a function of the skill's own module."""
 
-    TRUST: ClassVar[TrustClasses] = trust_classes(sandboxed="module function", request="mode", plain="output_schema")
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        sandboxed="module function", request="mode", plain="output_schema reads"
+    )
 
     module: str
     function: str
     mode: Literal["safe", "unsafe"] = "safe"
     output_schema: Schema = True
+    reads: tuple[str, ...] = ()
+    """The fields of the state that the function receives, each as `state.NAME`."""
 
 
 AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall | AskUser
@@ -299,7 +304,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     preprocessor: tuple[AnyStep, ...] = ()
     context: ContextChoice | None = None
     reads: tuple[str, ...] = ()
-    """Types of earlier artifacts that the phase sees besides its input."""
+    """Types of earlier artifacts, and fields of the state as `state.NAME`, that the phase sees besides its input."""
     requires_approval: bool = False
     conversation: ConversationSettings | None = None
     allowed_skills: tuple[str, ...] | None = None
@@ -329,7 +334,9 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         rules: The rules of nodes without a model, by node.
         conditions: When a successor is a candidate of the model, by phase and successor, where the author limits it.
         nodes: What else the author says about a node, by node.
-        types: The artifact types that nodes name: outputs of phases that are branches, and joined artifacts.
+        types: The artifact types that nodes and the state name: outputs of phases that are branches, joined artifacts,
+            and those that the state follows.
+        state: The fields of the state, by name.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
         function: The Python function that the skill was made from, as `module:name`; empty for a skill of files.
@@ -346,6 +353,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     conditions: dict[str, dict[str, str]] = {}
     nodes: dict[str, NodeSettings] = {}
     types: dict[str, ArtifactType] = {}
+    state: dict[str, StateField] = {}
     description: str = ""
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()

@@ -29,6 +29,25 @@ def pair(folder: Path) -> Scenario:
     return scenario.executes("pair", [go("second"), finish()])
 
 
+def with_state(folder: Path) -> Scenario:
+    """A loop whose artifacts a state counts, with rules that read it."""
+    scenario = Scenario(folder)
+    note = {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "n": {"type": "integer"}},
+        "required": ["text"],
+    }
+    graph = {"write": ["check"], "check": [{"when": "state.spent >= 3", "to": "end"}, {"else": "write"}]}
+    state = "state: {all: {append: note, max: 2}, spent: {sum: note.data.n}}\n"
+    keys = {"write": "reads: [state.all, state.spent]\n"}
+    skill = write_skill(scenario.seed, "count", graph, artifacts={"note": note}, skill_keys=state, phase_keys=keys)
+    (skill / "phases" / "check.md").write_text("---\ntype: phase\nname: check\ninput: note\n---\n")
+    answers = [go("check", str(number)) for number in range(3)]
+    for answer in answers:
+        answer["artifact"]["data"]["n"] = 1
+    return scenario.executes("count", answers)
+
+
 def rejected_and_looping(folder: Path) -> Scenario:
     """Rejected answers and a loop."""
     scenario = Scenario(folder)
@@ -514,6 +533,7 @@ ACTING = (
     rolled_back,
     sub_runs,
     fanned_out,
+    with_state,
     stopping_sub_runs,
     steps_and_limits,
     conversing,

@@ -35,6 +35,16 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fa
     hash: ContentName
 
 
+class StateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """What an artifact changes in the state of a run, besides the latest artifact of its type.
+
+    `items` has how many artifacts each list then has, this one included and the oldest left out; `sums` has each sum.
+    """
+
+    items: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]] = {}
+    sums: dict[str, int | float] = {}
+
+
 class RollbackRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a run returned to a phase: the artifact `rejected` that the phase had produced, and the `reason`."""
 

@@ -19,6 +19,7 @@ from reyn.journal.kinds.shapes import (
     OpStatus,
     PromptBudget,
     SectionTokens,
+    StateChange,
     TranscriptRef,
     Usage,
 )
@@ -340,10 +341,14 @@ class ControlDecided(Body, frozen=True):
 
 @event("artifact_stored", v=1, origin="derived")
 class ArtifactStored(Body, frozen=True):
-    """An artifact was validated against the schema of its destination and stored. `bytes` is its size."""
+    """An artifact was validated against the schema of its destination and stored. `bytes` is its size.
+
+    `state` is what it changes in the state of the run, if the skill declares lists or sums of its type.
+    """
 
     artifact: ArtifactRef
     bytes: Count
+    state: StateChange | None = None
 
 
 @event("handoff_recorded", v=1, origin="derived")

@@ -94,7 +94,7 @@ def _after_end(state: RunState, ending: Ending) -> RunState:
     state = replace(state, ending=None, output=Output(output.artifact, reason=output.reason))
     if ending.kind not in ("finish", "post_failure") or output.artifact is None or visit.input is None:
         return replace(state, visit=visit)
-    reply = CompletedVisit(state.phase, visit.input, output.artifact, visit.latest, visit.handoffs)
+    reply = CompletedVisit(state.phase, visit.input, output.artifact, visit.latest, visit.handoffs, visit.values)
     history = state.history.with_decision(reply, state.phase, visit.ops, is_answered=True)
     return replace(state, visit=replace(visit, input=output.artifact), history=history)
 
@@ -158,6 +158,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             ops=0,
             is_answered=False,
             handoffs=history.handoffs,
+            values=history.values,
             sub_runs=(),
             has_message=False,
             children={},
@@ -196,8 +197,10 @@ def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
 
 
 def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
-    output = replace(state.output, artifact=body.artifact)
-    return replace(state, output=output, history=state.history.with_artifact(body.artifact))
+    output, history = replace(state.output, artifact=body.artifact), state.history.with_artifact(body.artifact)
+    if body.state is not None:
+        history = history.with_state(body.artifact, body.state)
+    return replace(state, output=output, history=history)
 
 
 def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
@@ -234,7 +237,8 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     history, done = state.history, body.done
     if history.done or history.steps:
         history, done = history.without_done(body.phase), (*history.done.get(body.phase, ()), *done)
-    completed = CompletedVisit(body.phase, visit.input, artifact, visit.latest, visit.handoffs, done, body.steps)
+    before = (visit.latest, visit.handoffs, visit.values)
+    completed = CompletedVisit(body.phase, visit.input, artifact, *before, done, body.steps)
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),

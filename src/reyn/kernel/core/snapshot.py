@@ -20,6 +20,7 @@ from reyn.kernel.core.conversations import SEED, AgentThread, ReceivedMessage, T
 
 K = TypeVar("K")
 V = TypeVar("V")
+StateValues = dict[str, tuple[str, ...] | int | float]
 POSTPROCESSOR = ""
 """Stands for the postprocessor among the names of phases."""
 MAX_DONE = 100
@@ -81,6 +82,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """Whether a user replied to a question in the visit."""
     handoffs: Handoffs = NO_HANDOFFS
     """The handoffs when the visit started."""
+    values: StateValues = {}
+    """The lists and sums of the skill's state when the visit started."""
     prompt: tuple[str, int] | None = None
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.ChildEnded, ...] = ()
@@ -124,6 +127,8 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     """The latest artifacts when the visit started."""
     handoffs: Handoffs
     """The handoffs when the visit started."""
+    values: StateValues
+    """The lists and sums of the skill's state when the visit started."""
     done: tuple[str, ...] = ()
     """The arguments of its unsafe ops that succeeded."""
     steps: str | None = None
@@ -152,6 +157,8 @@ class History(msgspec.Struct, frozen=True, gc=False):
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
     handoffs: Handoffs = NO_HANDOFFS
+    values: StateValues = {}
+    """The lists and sums of the skill's state, by name: hashes of artifacts, or a number."""
     done: dict[str, tuple[str, ...]] = {}
     """The arguments of the last unsafe ops that succeeded in visits that failed or were rolled back, by phase."""
     steps: dict[str, str] = {}
@@ -184,6 +191,23 @@ class History(msgspec.Struct, frozen=True, gc=False):
         """Make an artifact the latest of its type."""
         return replace(self, latest={**self.latest, artifact.type: artifact.hash})
 
+    def with_state(self, artifact: kinds.ArtifactRef, change: kinds.StateChange) -> History:
+        """Add an artifact to the lists and sums of the state that follow its type."""
+        values: StateValues = {**self.values, **change.sums}
+        for name, count in change.items.items():
+            values[name] = (*self.items(name), artifact.hash)[-count:]
+        return replace(self, values=values)
+
+    def items(self, name: str) -> tuple[str, ...]:
+        """Return the artifacts in a list of the state, by hash."""
+        found = self.values.get(name)
+        return found if isinstance(found, tuple) else ()
+
+    def sum(self, name: str) -> int | float:
+        """Return a sum of the state."""
+        found = self.values.get(name)
+        return found if isinstance(found, int | float) else 0
+
     def with_decision(
         self, completed: CompletedVisit, next_phase: str | None, ops: int, *, is_answered: bool
     ) -> History:
@@ -215,7 +239,9 @@ class History(msgspec.Struct, frozen=True, gc=False):
         if not self.trail:
             return self
         before = self.trail[-1]
-        back = replace(self, trail=self.trail[:-1], latest=before.latest, handoffs=before.handoffs)
+        back = replace(
+            self, trail=self.trail[:-1], latest=before.latest, handoffs=before.handoffs, values=before.values
+        )
         return back.with_done(before.phase, before.done, before.steps)
 
     def with_done(self, phase: str, done: tuple[str, ...], steps: str | None) -> History:

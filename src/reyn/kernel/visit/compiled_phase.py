@@ -35,10 +35,12 @@ from reyn.skills.allowed_ops import FillSource, parse_source
 from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules
 from reyn.skills.fan_out import branch_skill
 from reyn.skills.front_matter import ALL_CREDENTIALS
+from reyn.skills.state import fields_of_type
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.kernel.core.snapshot import RunState
+    from reyn.skills.state_fields import StateField
     from reyn.skills.values import AnyStep, Branch, Phase
     from reyn.vocabulary import OpSpec, Vocabulary
 
@@ -93,6 +95,11 @@ class RunContext:
         if branch not in self._branch_skills:
             self._branch_skills[branch] = branch_skill(self.skill, branch)
         return self._branch_skills[branch]
+
+    @cached_property
+    def state_fields(self) -> dict[str, dict[str, StateField]]:
+        """The lists and sums of the state, by the artifact type that they follow."""
+        return fields_of_type(self.skill)
 
     @property
     def conversation(self) -> str | None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import JoinFailed, SubRunFailed
+from reyn.errors import JoinFailed, StateFailed, SubRunFailed
 from reyn.journal import canonical, digest, kinds
 from reyn.kernel.core.child_effects import PlanChild
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.fan_out import run_branches
 from reyn.kernel.visit.handoffs import hand_over
 from reyn.kernel.visit.op_dispatch import OpLog
+from reyn.kernel.visit.skill_state import StateFault, change_of
 from reyn.kernel.visit.step_context import StepFault
 from reyn.kernel.visit.steps import run_node, run_steps
 from reyn.kernel.visit.visit_end import fail_visit, store_artifact
@@ -75,6 +76,8 @@ async def end_visit(
     log: OpLog,
     tape: Tape,
     target: str | None,
+    *,
+    passes_on: bool = False,
 ) -> None:
     """End a visit with an artifact, which its successor has to accept.
 
@@ -87,6 +90,7 @@ async def end_visit(
         log: The ops of the visit.
         tape: The history.
         target: The successor; `None` for the end of the run.
+        passes_on: Whether the artifact is the one that arrived, which does not count again in the state.
     """
     back, encoded = entry.rollback, canonical(artifact)
     is_unchanged = digest(encoded) == entry.input.hash
@@ -102,9 +106,15 @@ async def end_visit(
     elif back is not None and digest(encoded) == back.rejected.hash and entry.reply:
         # No model decides about a node, so that the phase before it has to change its input.
         error = f"it returned the same artifact again after a rollback: {back.reason}{done.acted and f'. {done.acted}'}"
+    change: kinds.StateChange | None = None
+    if not error and phase.skill.state and not passes_on:
+        try:
+            change = change_of(phase, artifact, tape)
+        except StateFault as fault:
+            error, code = fault.message, StateFailed.code
     if error:
         return await fail_visit(entry, log, 0, code, f"node `{entry.phase}`: {error}", tape)
-    store_artifact(artifact, tape, encoded)
+    store_artifact(artifact, tape, encoded, change)
     hand_over(phase, entry, artifact, log, tape)
     _, steps, blobs = log.completed() if phase.skill.on_phase_failure == "rollback" else ((), None, ())
     completed = kinds.PhaseCompleted(

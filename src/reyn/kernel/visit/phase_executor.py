@@ -19,6 +19,7 @@ from reyn.errors import (
     ConditionFailed,
     FillFailed,
     ModelAborted,
+    StateFailed,
     StepFailed,
     WorkNotDone,
 )
@@ -32,6 +33,7 @@ from reyn.kernel.visit.handoffs import hand_in, hand_over
 from reyn.kernel.visit.model_call import Targets
 from reyn.kernel.visit.op_dispatch import OpLog
 from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft, fit_prompt
+from reyn.kernel.visit.skill_state import StateFault, change_of
 from reyn.kernel.visit.step_context import StepFault
 from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.transcript_budget import fit_transcript
@@ -385,6 +387,12 @@ def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
 def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     """Emit the decision, its artifact and the end of the visit."""
     phase, entry, log, tape = progress.phase, progress.entry, progress.log, progress.tape
+    change: kinds.StateChange | None = None
+    if phase.skill.state and verdict.artifact is not None:
+        try:
+            change = change_of(phase, verdict.artifact, tape)
+        except StateFault as fault:
+            raise VisitFault(StateFailed.code, f"phase `{phase.name}`: {fault.message}") from fault
     tape.emit(
         kinds.ControlDecided(
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
@@ -394,7 +402,7 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
         reason = f"the model aborted the turn: {verdict.reason}"
         return _end_turn(phase, entry, reason, tape, ModelAborted.code)
     if verdict.artifact is not None:
-        store_artifact(verdict.artifact, tape, verdict.artifact_json)
+        store_artifact(verdict.artifact, tape, verdict.artifact_json, change)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
         reason, extra = verdict.reason, verdict.handoff
         hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)

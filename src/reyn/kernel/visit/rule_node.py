@@ -44,4 +44,5 @@ async def visit_rules(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     made = matched.rule.artifact
     result = {"type": artifact["type"], "data": artifact["data"]} if made is None else {"type": made.name, "data": data}
     done = log.steps if log.steps is not None else CompletedSteps()
-    return await end_visit(phase, entry, result, done, ConditionFailed.code, log, tape, target_of(matched))
+    code, target = ConditionFailed.code, target_of(matched)
+    return await end_visit(phase, entry, result, done, code, log, tape, target, passes_on=made is None)

@@ -140,8 +140,7 @@ class TurnContext:
     def contents(self, last_call: str) -> Contents:
         """Return the contents of the next turn, with the names under which ops can read those that are truncated."""
         prepared, step = self.prepared, self._entry.step
-        ranks = {name: number for number, name in enumerate(self._phase.definition.reads, start=1)}
-        names = {content: f"{step}.read{ranks[name]}" for name, content in prepared.reads}
+        names = {name: f"{step}.read{number}" for number, (_, name) in enumerate(prepared.reads, start=1)}
         if (back := prepared.rollback) is not None and back.rejected_artifact is not None:
             names[back.rejected_artifact] = f"{step}.rejected"
         if self._handoff is not None:

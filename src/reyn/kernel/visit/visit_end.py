@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.op_dispatch import OpLog
 
 
-def store_artifact(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
-    """Emit an artifact. `encoded` is its canonical JSON, if it is known."""
+def store_artifact(
+    artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None, change: kinds.StateChange | None = None
+) -> kinds.ArtifactRef:
+    """Emit an artifact, with what it changes in the state. `encoded` is its canonical JSON, if it is known."""
     content = Blob.of(canonical(artifact) if encoded is None else encoded)
     reference = kinds.ArtifactRef(artifact["type"], content.hash)
-    tape.emit(kinds.ArtifactStored(reference, len(content.content)), content)
+    tape.emit(kinds.ArtifactStored(reference, len(content.content), change), content)
     return reference
 
 

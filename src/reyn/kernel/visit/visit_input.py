@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,9 +12,11 @@ from reyn.context.frame import Rollback
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
 from reyn.kernel.core.snapshot import MAX_DONE
+from reyn.kernel.visit.skill_state import ReadContent, shown_state
 from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.turn import PreparedInput
 from reyn.kernel.visit.waits import ask_person, beginning, question_id
+from reyn.skills.state_fields import state_name
 from reyn.skills.values import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -85,16 +88,17 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     if back is not None:
         rejected = log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape)
         rollback = Rollback(rejected, back.reason, done)
-    reads = tuple(
-        (name, log.truncate(f"{entry.step}.read{number}", entry.latest[name], limit, tape))
-        for number, name in enumerate(phase.definition.reads, start=1)
-        if entry.latest.get(name) not in (None, entry.input.hash)
-    )
-    shown = content.hash
+    shown, earlier = content.hash, list(_reads(phase, entry, tape))
     blobs: tuple[Blob, ...] = (content,) if phase.definition.preprocessor or is_reply else ()
+    reads = tuple(
+        (one.heading, log.truncate_blob(f"{entry.step}.read{number}", one.content, limit, tape))
+        for number, one in enumerate(earlier, start=1)
+    )
     if len(content.content) > limit:
         shown, blobs = log.truncate_blob(f"{entry.step}.input", content, limit, tape), ()
-    types = {shown: USER_MESSAGE.name if is_reply else entry.input.type} | {one: name for name, one in reads}
+    blobs = (*blobs, *(one.content for one in earlier if one.is_new))
+    types = {shown: USER_MESSAGE.name if is_reply else entry.input.type}
+    types |= {name: one.type for (_, name), one in zip(reads, earlier, strict=True)}
     if back is not None and rollback is not None and rollback.rejected_artifact is not None:
         types[rollback.rejected_artifact] = back.rejected.type
     found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
@@ -102,6 +106,15 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     orders = {one: order.hash for one, order in found.items()}
     named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
     return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions)
+
+
+def _reads(phase: CompiledPhase, entry: Visit, tape: Tape) -> Iterator[ReadContent]:
+    """Yield what a phase reads besides its input: the latest artifacts of types, and fields of the state."""
+    for read in phase.definition.reads:
+        if name := state_name(read):
+            yield from shown_state(phase.skill, name, entry, tape)
+        elif entry.latest.get(read) not in (None, entry.input.hash):
+            yield ReadContent(read, read, Blob(entry.latest[read], tape.content(entry.latest[read])))
 
 
 def _images(entry: Visit, tape: Tape) -> tuple[kinds.Part, ...]:
