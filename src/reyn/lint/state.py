@@ -11,7 +11,7 @@ from reyn.skills.arrivals import accepted_by
 from reyn.skills.fan_out import result_type
 from reyn.skills.flow import paths_read
 from reyn.skills.graph import is_known
-from reyn.skills.state_fields import STATE, state_name
+from reyn.skills.state_fields import STATE_ROOT, state_name
 from reyn.skills.values import PythonCall, Skill
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def fields_of_state(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator
     document = loaded.document()
     for name, field in skill.state.items():
         if field.type in skill.types and field.type not in produced:
-            message = f"no node produces `{field.type}`, so `{STATE}.{name}` never changes"
+            message = f"no node produces `{field.type}`, so `{STATE_ROOT}.{name}` never changes"
             key = "latest" if field.latest else "append" if field.append else "sum"
             fix = f"follow one of {', '.join(f'`{one}`' for one in sorted(produced))}"
-            yield document.finding(codes.UNPRODUCED_STATE, message, STATE, name, key, fix=fix, severity="warning")
+            yield document.finding(codes.UNPRODUCED_STATE, message, STATE_ROOT, name, key, fix=fix, severity="warning")
     for name in phase_branches(skill):
         if name in skill.phases and (read := _read_of_state(skill.phases[name])):
             message = f"only branches run `{name}`, each as a run of its own, which has no `{read}`"

@@ -20,7 +20,7 @@ from reyn.expressions.facts import NO_FACTS
 from reyn.expressions.types import SIZE, STRING_TYPE, Type, object_of, of_schema, union
 from reyn.skills.flow import enrich
 from reyn.skills.state import state_type
-from reyn.skills.state_fields import STATE
+from reyn.skills.state_fields import STATE_ROOT
 
 if TYPE_CHECKING:
     from reyn.skills.values import ArtifactType, GraphRule, Skill
@@ -81,7 +81,7 @@ def _variables(skill: Skill) -> dict[str, Type]:
         "visits": object_of(dict.fromkeys(skill.graph, SIZE)),
         "run": object_of({"input": given, "started": STRING_TYPE}),
     }
-    return found | {STATE: state_type(skill)} if skill.state else found
+    return found | {STATE_ROOT: state_type(skill)} if skill.state else found
 
 
 def compile_rules(skill: Skill, node: str) -> tuple[CompiledRule, ...]:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.skills.state_fields import STATE, state_name
+from reyn.skills.state_fields import STATE_ROOT, state_name
 from reyn.skills.values import AnyStep, ArtifactType, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def enrich(
         result_type: Returns the result type of a sub-skill, by name.
         state: The schema of the state, if the skill has one.
     """
-    schema: Any = envelope(artifact) if state is None else _with(envelope(artifact), STATE, state)
+    schema: Any = envelope(artifact) if state is None else _with(envelope(artifact), STATE_ROOT, state)
     errors: list[PathError] = []
     for index, step in enumerate(steps):
         errors += [PathError(index, key, message) for key, message in _read_errors(schema, step)]
-        if step.into is not None and step.into.split(".")[0] == STATE:
+        if step.into is not None and step.into.split(".")[0] == STATE_ROOT:
             errors.append(PathError(index, ("into",), f"cannot bind `{step.into}`: only artifacts change the state"))
         elif step.into is not None:
             bound = _bind(

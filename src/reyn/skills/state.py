@@ -9,7 +9,7 @@ from reyn.documents import nearest
 from reyn.errors import codes
 from reyn.expressions.types import ANY, DOUBLE, INT, Type, kind_names, list_of, object_of, of_schema, union, words_for
 from reyn.skills.fan_out import schema_part
-from reyn.skills.state_fields import MAX_STATE_ITEMS, STATE, StateField, state_name
+from reyn.skills.state_fields import MAX_STATE_ITEMS, STATE_ROOT, StateField, state_name
 
 if TYPE_CHECKING:
     from reyn.documents import Document
@@ -38,7 +38,7 @@ class StateReader:
         self.types: dict[str, ArtifactType] = {}
         for name, field in fields.items():
             if self._is_consistent(name, field):
-                found = artifacts.get(document, field.type, STATE, name, _key(field))
+                found = artifacts.get(document, field.type, STATE_ROOT, name, _key(field))
                 if found is not None:
                     self.types[found.name] = found
                     self._check_number(name, field, found)
@@ -47,11 +47,11 @@ class StateReader:
     def check_read(self, document: Document, name: str, *path: str | int) -> None:
         """Report a field of the state that a phase or a step reads and that the skill does not declare."""
         if state_name(name) not in self._fields:
-            fix = nearest(state_name(name), self._fields) or f"declare it under `{STATE}` in skill.md"
+            fix = nearest(state_name(name), self._fields) or f"declare it under `{STATE_ROOT}` in skill.md"
             self._folder.report(document, codes.BAD_STATE, f"the skill has no `{name}`", *path, fix=fix)
 
     def _report(self, message: str, *path: str | int, fix: str) -> None:
-        self._folder.report(self._document, codes.BAD_STATE, message, STATE, *path, fix=fix)
+        self._folder.report(self._document, codes.BAD_STATE, message, STATE_ROOT, *path, fix=fix)
 
     def _is_consistent(self, name: str, field: StateField) -> bool:
         """Report keys of a field that exclude each other or are missing."""

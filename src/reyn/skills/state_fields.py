@@ -8,7 +8,7 @@ import msgspec
 
 from reyn.documents import TrustClasses, trust_classes
 
-STATE = "state"
+STATE_ROOT = "state"
 """The name under which steps and expressions read the state."""
 MAX_STATE_ITEMS = 1_000
 """The maximum `max` of a field with `append`."""
@@ -45,4 +45,4 @@ class StateField(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 def state_name(path: str) -> str:
     """Return the name of the field of the state that a path leads into; empty for a path into the artifact."""
     words = path.split(".")
-    return words[1] if len(words) > 1 and words[0] == STATE else ""
+    return words[1] if len(words) > 1 and words[0] == STATE_ROOT else ""

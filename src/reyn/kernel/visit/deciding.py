@@ -12,7 +12,7 @@ from reyn.expressions import EvaluationError, place, readings
 from reyn.journal import kinds
 from reyn.journal.summary import SECOND
 from reyn.kernel.visit.skill_state import read_state
-from reyn.skills.state_fields import STATE
+from reyn.skills.state_fields import STATE_ROOT
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def values_of(expressions: Iterable[Expression], artifact: dict[str, Any], skill
     paths = [path for expression in expressions for path in expression.paths]
     state, names = tape.state, {path[0] for path in paths}
     values = dict(artifact)
-    if STATE in names and skill.state:
-        read = {str(path[1]) for path in paths if path[0] == STATE and len(path) > 1}
-        values[STATE] = read_state(skill, [name for name in skill.state if name in read], tape)
+    if STATE_ROOT in names and skill.state:
+        read = {str(path[1]) for path in paths if path[0] == STATE_ROOT and len(path) > 1}
+        values[STATE_ROOT] = read_state(skill, [name for name in skill.state if name in read], tape)
     if "visits" in names:
         values["visits"] = dict.fromkeys(skill.graph, 0) | state.history.visits
     if "run" in names:

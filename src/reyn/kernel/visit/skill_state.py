@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.journal import Blob, canonical, kinds
-from reyn.skills.state_fields import STATE
+from reyn.skills.state_fields import STATE_ROOT
 
 if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
@@ -102,7 +102,7 @@ def shown_state(skill: Skill, name: str, entry: Visit, tape: Tape) -> list[ReadC
     if field is None:
         return []
     if field.sum:
-        total = canonical({"data": history.sum(name), "type": f"{STATE}.{name}"})
+        total = canonical({"data": history.sum(name), "type": f"{STATE_ROOT}.{name}"})
         return [ReadContent(name, "", Blob.of(total), is_new=True)]
     latest = [one for one in (entry.latest.get(field.latest),) if one not in (None, entry.input.hash)]
     names = history.items(name) if field.append else latest

@@ -28,7 +28,7 @@ from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_data_path, paths_read
 from reyn.skills.modules import python_entry
 from reyn.skills.state import state_names
-from reyn.skills.state_fields import STATE
+from reyn.skills.state_fields import STATE_ROOT
 from reyn.skills.values import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ async def run_steps(
     context = StepContext(run, log, tape, phase)
     read = state_names((path for step in steps for path in paths_read(step)), run.skill) if run.skill.state else ()
     if read:
-        artifact = artifact | {STATE: read_state(run.skill, read, tape)}
+        artifact = artifact | {STATE_ROOT: read_state(run.skill, read, tape)}
     for number, step in enumerate(steps, start=1):
         await within_limits(tape, run.settings)
         artifact = await _run(step, artifact, f"{prefix}.{number}", context)
-    return {name: value for name, value in artifact.items() if name != STATE} if read else artifact
+    return {name: value for name, value in artifact.items() if name != STATE_ROOT} if read else artifact
 
 
 async def run_node(
@@ -134,10 +134,10 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: St
 async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
     """Call a function of the skill. The time that it sees is that of the step's start, also when it is repeated."""
     skill = context.run.skill
-    if STATE in artifact:
-        artifact = {name: value for name, value in artifact.items() if name != STATE}
+    if STATE_ROOT in artifact:
+        artifact = {name: value for name, value in artifact.items() if name != STATE_ROOT}
     if step.reads:
-        artifact = artifact | {STATE: read_state(skill, state_names(step.reads, skill), context.tape)}
+        artifact = artifact | {STATE_ROOT: read_state(skill, state_names(step.reads, skill), context.tape)}
     entry = python_entry(skill.permissions, step.module, step.function)
     args: dict[str, Any] = {
         "kind": "python",
