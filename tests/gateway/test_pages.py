@@ -199,6 +199,28 @@ def test_a_run_is_started_and_followed_live_and_forked(page: Any, site: Site):
     page.get_by_text("in common").wait_for()
 
 
+def test_a_fork_takes_an_edited_answer_and_edited_instructions(page: Any, site: Site):
+    site.run("pair", "edit", go("second"), finish("first end"))
+    page.goto(site.address("/runs/edit"))
+    page.get_by_role("button", name="Fork …").click()
+    page.get_by_role("button", name="Copy the recorded answer").click()
+    answer = page.get_by_label("Your answer to the model call")
+    expect(answer).to_have_value(re.compile("first end"))
+    answer.fill(json.dumps(finish("my own end")))
+    expect(page.locator("form .command")).to_contain_text("--answer FILE")
+    page.get_by_role("button", name="Fork", exact=True).click()
+    expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+    expect(page.get_by_text("my own end").first).to_be_visible()
+    page.goto(site.address("/runs/edit"))
+    page.get_by_role("button", name="Fork …").click()
+    page.get_by_label("Other instructions of phase").select_option("second")
+    page.get_by_label("Instructions of second").fill("Do it in another way.")
+    page.get_by_label("Another model").fill(site.script("edited", go("second"), finish("another way")))
+    page.get_by_role("button", name="Fork", exact=True).click()
+    expect(page.locator(".added", has_text="Do it in another way.")).to_be_visible()
+    expect(page.get_by_text("another way").last).to_be_visible()
+
+
 def test_a_conversation_is_streamed_and_continued(page: Any, site: Site):
     page.goto(site.address("/chat"))
     page.get_by_role("textbox", name="Message").fill("hello")

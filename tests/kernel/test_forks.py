@@ -13,6 +13,7 @@ from reyn import SyncRuntime
 from reyn.errors import ArchiveInvalid, ForkImpossible, RunIdTaken, UpgradeIncompatible
 from reyn.journal.sqlite import SqliteJournal
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan
+from reyn.runs.timeline import Timeline
 from reyn.vocabulary.schemas import arguments as fields
 from reyn.vocabulary.schemas import result, text
 from tests.kernel.support import Project
@@ -235,6 +236,100 @@ def test_an_upgrade_checks_the_input_of_a_phase_that_failed(project: Project):
         (project.root / "reyn/project/s/artifacts/note.yaml").write_text(json.dumps(number))
         with pytest.raises(UpgradeIncompatible, match="phase `b` no longer accepts its input"):
             rt.resume("k", retry=True, upgrade=True)
+
+
+def lines(rt: SyncRuntime, run: str) -> str:
+    """The lines of `reyn show`."""
+    timeline = Timeline(rt.runs.content)
+    return "\n".join(entry.text for event in rt.runs.events(run) if (entry := timeline.add(event)) is not None)
+
+
+def prompt(rt: SyncRuntime, run: str) -> str:
+    """The last prompt of a run."""
+    return "\n".join(text for _, text in rt.runs.prompt_at(run))
+
+
+def test_a_fork_takes_an_answer_of_the_user_at_any_model_call(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        calls = [event.seq for event in rt.runs.events("k") if event.kind == "llm_requested"]
+    assert len(calls) == 3
+    for number, seq in enumerate(calls):
+        answers = [finish("saved") if one == number else ANSWERS[one] for one in range(3)]
+        answers[number] = {"not": "asked"}  # the model is not called for it
+        own = finish("mine") if number == 2 else go("b", "mine")
+        with reopened(project, [*answers[: number + 1], finish("model")]) as rt:
+            fork = f"f{number}"
+            result = rt.fork("k", at=seq + 1, answer=own, run_id=fork)
+            assert result.ok
+            assert result.artifact["data"]["text"] == ("mine" if number == 2 else "model")
+            events = list(rt.runs.events(fork))
+            opened = next(event for event in events if event.kind == "run_forked")
+            assert opened.data["point"]["seq"] == seq
+            answered = events[opened.seq]
+            assert answered.kind == "llm_responded"
+            assert opened.data["answer"] == answered.data["text"]
+            assert answered.data["usage"] == {"input_tokens": 0, "output_tokens": 0} | answered.data["usage"]
+            assert rt.runs.verify(fork).events == len(events)
+            assert rt.runs.replay(fork).status == "finished"
+            report = rt.runs.diff("k", fork)
+            assert report.cause == "answer"
+            assert "answer of the user" in lines(rt, fork)
+
+
+def test_an_answer_of_the_user_is_checked_like_one_of_the_model(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    for fork, own in (("t", "no JSON"), ("g", go("nowhere", "x")), ("e", finish("too early"))):
+        with reopened(project, ["unused"] * 3 + [finish("corrected")]) as rt:
+            result = rt.fork("k", answer=own if fork != "e" else {"control_ir": 7}, run_id=fork)
+            assert result.ok
+            assert result.artifact["data"]["text"] == "corrected"
+            assert any(event.kind == "validation_error" for event in rt.runs.events(fork))
+            assert rt.runs.replay(fork).status == "finished"
+
+
+def test_a_fork_takes_new_instructions_of_phases(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    with reopened(project, [*ANSWERS[:2], finish("short")]) as rt:
+        result = rt.fork("k", instructions={"b": "Answer in one word."}, run_id="f")
+        assert result.ok
+        assert "Answer in one word." in prompt(rt, "f")
+        assert "Answer in one word." not in prompt(rt, "k")
+        opened = next(event for event in rt.runs.events("f") if event.kind == "run_forked")
+        assert opened.data["instructions"] == ["b"]
+        assert "new instructions of b" in lines(rt, "f")
+        report = rt.runs.diff("k", "f")
+        assert (report.cause, report.skill[0], report.skill[-1]) == (
+            "skill",
+            "phases.b.instructions:",
+            "+Answer in one word.",
+        )
+        assert rt.runs.replay("f").status == "finished"
+        archive = list(rt.runs.export("f"))
+    with Project(project.root).open([]) as rt:
+        rt.runs.import_(archive)
+        assert rt.runs.replay("f").status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"instructions": {"c": "x"}}, "no phase `c`"),
+        ({"instructions": {"b": " "}}, "empty"),
+        ({"answer": "x", "input": {"text": "y"}}, "recorded prompt"),
+        ({"answer": "x", "skill": "s"}, "recorded prompt"),
+        ({"answer": "x", "instructions": {"b": "y"}}, "recorded prompt"),
+        ({"answer": "x", "at": 1}, "no model call at or before event 1"),
+    ],
+)
+def test_a_fork_that_cannot_have_its_changes_starts_nothing(project: Project, options: dict[str, Any], message: str):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        with pytest.raises(ForkImpossible, match=message):
+            rt.fork("k", run_id="f", **options)
+        assert project.journal.find("f") is None
 
 
 def test_a_run_that_failed_between_visits_can_be_upgraded(project: Project):

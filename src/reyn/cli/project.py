@@ -214,24 +214,30 @@ def model_name(argument: str | None) -> str | None:
     return f"scripted:{os.path.relpath(path, project_root())}"
 
 
+def read_text(argument: str) -> str:
+    """Return text as it is; `-` reads standard input, `@FILE` a file."""
+    from reyn.documents import read_error
+
+    if argument == "-":
+        return _read_stdin()
+    if not argument.startswith("@"):
+        return argument
+    try:
+        return Path(argument[1:]).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputInvalid(
+            f"cannot read the file `{argument[1:]}`: {read_error(error)}", hint="Pass the path of a text or JSON file."
+        ) from error
+
+
 def parse_input(argument: str | None) -> Any:
     """Return text as it is and a JSON object decoded; `-` reads standard input, `@FILE` a file."""
-    from reyn.documents import JsonError, decode_json, read_error
+    from reyn.documents import JsonError, decode_json
 
     if argument is None:
         return None
-    text, source = argument, "the input"
-    if argument == "-":
-        text, source = _read_stdin(), "standard input"
-    elif argument.startswith("@"):
-        source = f"`{argument[1:]}`"
-        try:
-            text = Path(argument[1:]).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputInvalid(
-                f"cannot read the input file `{argument[1:]}`: {read_error(error)}",
-                hint="Pass `@` and the path of a text or JSON file.",
-            ) from error
+    text = read_text(argument)
+    source = "standard input" if argument == "-" else f"`{argument[1:]}`" if argument.startswith("@") else "the input"
     if not text.lstrip().startswith("{"):
         return text
     try:

@@ -102,10 +102,13 @@ class Client:
         model: str | None = None,
         input: Any = None,
         skill: str | None = None,
+        instructions: Mapping[str, str] | None = None,
+        answer: dict[str, Any] | str | None = None,
         run_id: str | None = None,
     ) -> RunResult:
         """Start a new run from an event of a run. The arguments are those of `OSRuntime.fork`."""
         body = {"at": at, "model": model, "input": input, "skill": skill, "run_id": run_id}
+        body |= {"instructions": dict(instructions or {}), "answer": answer}
         return await self._started(_path(run, "/fork"), body)
 
     async def rerun(

@@ -44,6 +44,8 @@ class SyncClient(Synchronous):
         model: str | None = ...,
         input: Any = ...,
         skill: str | None = ...,
+        instructions: Mapping[str, str] | None = ...,
+        answer: dict[str, Any] | str | None = ...,
         run_id: str | None = ...,
     ) -> RunResult: ...
     def rerun(

@@ -65,7 +65,7 @@ def stored_message(message: NormalizedMessage, blobs: list[Blob], scrub: Callabl
     if message.parts:
         return replace(recorded, parts=(*recorded.parts, *images)) if images else recorded
     if message.tool_calls:
-        reply = Blob.of(encode_reply(ModelAnswer(message.text, tool_calls=message.tool_calls), scrub))
+        reply = Blob.of(encode_reply(ModelAnswer(message.text, tool_calls=message.tool_calls), "tools", scrub))
         blobs.append(reply)
         return replace(recorded, parts=(Part(blob=reply.hash, reply=True), *images))
     heading = RESULTS_PARTS if message.is_results else ()

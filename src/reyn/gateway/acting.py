@@ -134,6 +134,8 @@ class Fork(msgspec.Struct, forbid_unknown_fields=True):
     model: str | None = None
     input: Any = None
     skill: str | None = None
+    instructions: dict[str, str] = {}
+    answer: dict[str, Any] | str | None = None
     run_id: str | None = None
 
 
@@ -148,7 +150,15 @@ async def fork_run(call: ApiCall) -> RunView:
 
     async def execute(**observers: Any) -> Any:
         return await site.runtime.fork(
-            run, at=body.at, model=body.model, input=body.input, skill=body.skill, run_id=new, **observers
+            run,
+            at=body.at,
+            model=body.model,
+            input=body.input,
+            skill=body.skill,
+            instructions=body.instructions,
+            answer=body.answer,
+            run_id=new,
+            **observers,
         )
 
     return run_view(site.runtime, await site.work.start(new, execute))

@@ -260,10 +260,12 @@ def get_decision(call: ApiCall) -> DecisionView:
 
 
 class GraphNode(msgspec.Struct):
-    """A node of a skill's graph. `kind` is `phase`, `skill`, `end`, or another kind of node that the skill has."""
+    """A node of a skill's graph. `kind` is `phase`, `skill`, `end`, or another kind of node that the skill has. A phase
+    has its `instructions`."""
 
     name: str
     kind: str
+    instructions: str = ""
 
 
 class GraphEdge(msgspec.Struct):
@@ -289,7 +291,10 @@ def graph_view(skill: Skill) -> GraphView:
     return GraphView(
         skill.name,
         skill.entry,
-        [GraphNode(name, node_kind(skill, name)) for name in nodes(skill)],
+        [
+            GraphNode(name, node_kind(skill, name), skill.phases[name].instructions if name in skill.phases else "")
+            for name in nodes(skill)
+        ],
         [GraphEdge(edge.source, edge.target, edge.label, edge.is_loop) for edge in edges(skill)],
     )
 

@@ -413,8 +413,10 @@ class NativeReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-def encode_reply(reply: ModelAnswer, scrub: Callable[[str], str]) -> bytes:
+def encode_reply(reply: ModelAnswer, form: AnswerForm, scrub: Callable[[str], str]) -> bytes:
     """Return the bytes to record for an answer, with secrets replaced and lone surrogates escaped."""
+    if form != "tools":
+        return scrub(reply.text).encode("utf-8", "backslashreplace")
 
     def clean(text: str) -> str:
         return scrub(text).encode("utf-8", "backslashreplace").decode()

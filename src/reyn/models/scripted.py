@@ -75,18 +75,31 @@ class ScriptedModel:
             answers = "1 answer" if count == 1 else f"{count} answers"
             raise ScriptExhausted(f"the script `{self.name}` has {answers}; the run needs answer {number}")
         text, answer = self._answers[request.answered]
-        calls = answer.get("tool_calls") if isinstance(answer, dict) else None
-        if request.answer_form != "tools" or not isinstance(answer, dict) or not isinstance(calls, list):
-            return ModelAnswer(text)
-        tool_calls = tuple(
-            ToolCall(
-                str(call.get("id") or call_id(request.run_id, request.call, number)),
-                str(call.get("name", "")),
-                _to_json(call.get("arguments", {})),
-            )
-            for number, call in enumerate((call for call in calls if isinstance(call, dict)), 1)
+        return to_reply(answer, text, request.answer_form, request.run_id, request.call)
+
+
+def to_reply(answer: dict[str, Any] | str, text: str | None, form: AnswerForm, run_id: str, call: str) -> ModelAnswer:
+    """Return an answer that a person wrote as the reply of a model; in the form `tools` with its tool calls.
+
+    Args:
+        answer: The answer.
+        text: Its text, if it is known.
+        form: The form in which the model was asked.
+        run_id: The run.
+        call: The model call, which the ids of tool calls derive from.
+    """
+    calls = answer.get("tool_calls") if isinstance(answer, dict) else None
+    if form != "tools" or not isinstance(answer, dict) or not isinstance(calls, list):
+        return ModelAnswer(_to_json(answer) if text is None else text)
+    tool_calls = tuple(
+        ToolCall(
+            str(one.get("id") or call_id(run_id, call, number)),
+            str(one.get("name", "")),
+            _to_json(one.get("arguments", {})),
         )
-        return ModelAnswer(str(answer.get("content") or ""), tool_calls=tool_calls)
+        for number, one in enumerate((one for one in calls if isinstance(one, dict)), 1)
+    )
+    return ModelAnswer(str(answer.get("content") or ""), tool_calls=tool_calls)
 
 
 def _to_json(value: Any) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from reyn.journal import Event, digest, kinds
 from reyn.runs.reader import ReadEvent, read_run
+from reyn.runs.skill_changes import changed_lines
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import FrameMessage
@@ -46,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 class DiffReport(msgspec.Struct, frozen=True):
     """The first difference of two runs. `cause` is `None` if they do not differ; `part` names the frame part that
-    differs."""
+    differs. `skill` has the changed lines if their skills differ."""
 
     a: str
     b: str
@@ -57,6 +58,7 @@ class DiffReport(msgspec.Struct, frozen=True):
     part: str = ""
     in_a: Decision | None = None
     in_b: Decision | None = None
+    skill: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
@@ -78,9 +80,13 @@ def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
         if one is not None and other is not None and _is_same(one, other):
             common += not one.is_end
             continue
-        return DiffReport(a.run_id, b.run_id, common, *_explain(a, b, one, other, content), one, other)
-    difference = _start_difference(a, b, content)
-    return DiffReport(a.run_id, b.run_id, common, *(difference or ()))
+        report = DiffReport(a.run_id, b.run_id, common, *_explain(a, b, one, other, content), one, other)
+        break
+    else:
+        report = DiffReport(a.run_id, b.run_id, common, *(_start_difference(a, b, content) or ()))
+    if report.cause != "skill":
+        return report
+    return replace(report, skill=changed_lines(content(a.started.skill_hash), content(b.started.skill_hash)))
 
 
 def _is_same(one: Decision, other: Decision) -> bool:

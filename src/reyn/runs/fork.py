@@ -6,15 +6,18 @@ turn, too. The kernel executes the new run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from reyn.documents.checking import nearest_hint
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, Journal, canonical, decode, kinds
 from reyn.journal.registry import Body, chain_events
 from reyn.kernel import versions
+from reyn.models.protocol import encode_reply
+from reyn.models.scripted import to_reply
 from reyn.runs.reader import ReadEvent, read_run
 from reyn.skills import Skill, pin
 from reyn.skills.inputs import to_artifact
@@ -22,6 +25,36 @@ from reyn.skills.inputs import to_artifact
 if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
+
+
+Place = Literal["any", "between_visits", "request"]
+"""Where a run can continue: between two visits or at an open request, or at one of the two only."""
+
+
+class ForkChanges(NamedTuple):
+    """What a fork does differently from the event on; `OSRuntime.fork` documents the fields."""
+
+    model: str | None = None
+    input: Any = None
+    skill: str | None = None
+    instructions: Mapping[str, str] = {}
+    answer: dict[str, Any] | str | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where a fork with these changes can continue."""
+        if self.answer is not None:
+            return "request"
+        changes_visit = self.input is not None or self.skill is not None or self.instructions
+        return "between_visits" if changes_visit else "any"
+
+    def check(self) -> None:
+        """Raise `ForkImpossible` if the changes exclude each other."""
+        if self.answer is not None and (self.input is not None or self.skill is not None or self.instructions):
+            raise ForkImpossible(
+                "an answer belongs to a recorded prompt, which an input, a skill or instructions would change",
+                hint="Pass the answer alone, or with a model for the calls after it.",
+            )
 
 
 class ForkState(NamedTuple):
@@ -36,7 +69,7 @@ def find_fork_point(
     events: Iterable[Event],
     at: int | None,
     *,
-    between_visits: bool,
+    place: Place,
     accepts: Callable[[ReadEvent], bool] = lambda _: False,
 ) -> ForkState:
     """Return the last event at or before `at` from which a run can continue.
@@ -45,9 +78,8 @@ def find_fork_point(
         run_id: The run to fork.
         events: Its events.
         at: The sequence number of an event; by default the last one.
-        between_visits: Whether the event must be between two visits, as a new input or skill requires. Otherwise a
-            request to the model is accepted as well.
-        accepts: Returns whether to accept an event that is neither.
+        place: Where the run continues.
+        accepts: Returns whether to accept an event that is neither between two visits nor a request.
 
     Raises:
         ForkImpossible: The run has no event `at`, or cannot continue from there or before.
@@ -57,14 +89,22 @@ def find_fork_point(
         last, state = read.event.seq, read.after
         if at is not None and last > at:
             break
-        is_request = isinstance(read.body, kinds.LlmRequested) and not between_visits
+        is_request = isinstance(read.body, kinds.LlmRequested) and place != "between_visits"
+        if place == "request":  # of a phase, not of an op or a summary
+            is_request = is_request and read.turn is not None and read.turn.request is read.body
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
+        is_between_visits = is_between_visits and place != "request"
         if is_request or is_between_visits or accepts(read):
             point = ForkState(read.event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if point is None:
-        raise ForkImpossible(f"run `{run_id}` cannot be continued from event {at} or any event before it")
+        until = f"event {at}" if at is not None else "its last event"
+        if place == "request":
+            raise ForkImpossible(
+                f"run `{run_id}` has no model call at or before {until}, whose answer could be another"
+            )
+        raise ForkImpossible(f"run `{run_id}` cannot be continued from {until} or any event before it")
     return point
 
 
@@ -136,11 +176,30 @@ def fork_input(
     return None
 
 
+def with_instructions(skill: Skill, instructions: Mapping[str, str]) -> Skill:
+    """Return a skill whose phases have other instructions.
+
+    Raises:
+        ForkImpossible: The skill has no such phase, or the instructions are empty.
+    """
+    phases = dict(skill.phases)
+    for name, text in instructions.items():
+        if name not in phases:
+            raise ForkImpossible(
+                f"skill `{skill.name}` has no phase `{name}`",
+                hint=nearest_hint(name, phases) or f"Its phases are {', '.join(sorted(phases))}.",
+            )
+        if not text.strip():
+            raise ForkImpossible(f"the instructions of phase `{name}` are empty")
+        phases[name] = msgspec.structs.replace(phases[name], instructions=text)
+    return msgspec.structs.replace(skill, phases=phases)
+
+
 def fork_event(
     run_id: str,
     origin: str,
     point: ForkState,
-    model: str | None,
+    changes: ForkChanges,
     artifact: dict[str, Any] | None,
     skill: Skill | None,
     specs: Blob | None,
@@ -152,7 +211,7 @@ def fork_event(
         run_id: The id of the fork.
         origin: The run that it continues.
         point: The event that it continues from.
-        model: The model to call from there on; `None` for that of the origin.
+        changes: What is different from there on.
         artifact: The new input of the next phase, if it changes.
         skill: The skill to continue with, if it changes.
         specs: The op specifications to continue with, if they change.
@@ -164,7 +223,7 @@ def fork_event(
     forked = kinds.RunForked(
         run_id,
         kinds.ForkPoint(origin, point.event.seq, point.event.hash),
-        model,
+        changes.model,
         kinds.ArtifactRef(artifact["type"], content.hash) if artifact is not None and content is not None else None,
         skill.name if skill is not None else None,
         copy.hash if copy is not None else None,
@@ -173,8 +232,24 @@ def fork_event(
         specs.hash if specs is not None else None,
         settings.hash if settings is not None else None,
         imported=settings is not None,
+        instructions=tuple(sorted(changes.instructions)),
     )
     return forked, tuple(blob for blob in (content, copy, specs, settings) if blob is not None)
+
+
+def own_answer(
+    run_id: str, point: ForkState, skill: CompiledSkill, answer: dict[str, Any] | str, scrub: Callable[[str], str]
+) -> tuple[kinds.LlmResponded, Blob]:
+    """Return the outcome of the open model call with an answer of the user, and the content of the answer.
+
+    It has cost nothing. The run checks it as it checks the answers of its model.
+    """
+    request = decode(point.event)
+    assert isinstance(request, kinds.LlmRequested)
+    form = skill.phase(point.state.phase or "", point.state).form(point.state)
+    reply = to_reply(answer, None, form, run_id, request.call)
+    text = Blob.of(encode_reply(reply, form, scrub))
+    return kinds.LlmResponded(request.call, text.hash, kinds.Usage()), text
 
 
 def append_fork_event(

@@ -387,9 +387,15 @@ def _retry_text(body: kinds.ModelRetried) -> str:
 
 
 def _changed(body: kinds.RunForked | kinds.RunResumed) -> str:
-    """Name the model and the skill that changed."""
-    model = f" · {body.model}" if body.model else ""
-    return f"{model} · skill {body.skill} {body.skill_hash[:12]}" if body.skill and body.skill_hash else model
+    """Name what changed."""
+    parts = [body.model] if body.model else []
+    if isinstance(body, kinds.RunForked) and body.answer is not None:
+        parts.append("answer of the user")
+    if isinstance(body, kinds.RunForked) and body.instructions:
+        parts.append(f"new instructions of {', '.join(body.instructions)}")
+    elif body.skill and body.skill_hash:
+        parts.append(f"skill {body.skill} {body.skill_hash[:12]}")
+    return "".join(f" · {part}" for part in parts)
 
 
 def _end_line(body: Body) -> _Line | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,7 +17,18 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
 from reyn.kernel.world.run_scope import call_name, current_scope
 from reyn.kernel.world.unsafe_ops import counted_messages, describe_unsafe, open_children, unsafe_ops
-from reyn.runs.fork import ForkState, OpenVisit, append_fork_event, find_fork_point, fork_event, fork_input
+from reyn.runs.fork import (
+    ForkChanges,
+    ForkState,
+    OpenVisit,
+    Place,
+    append_fork_event,
+    find_fork_point,
+    fork_event,
+    fork_input,
+    own_answer,
+    with_instructions,
+)
 from reyn.runs.reader import read_run
 from reyn.runtime.executor import RunExecutor, check_in_file
 from reyn.skills import Skill, check_pinned
@@ -37,30 +48,33 @@ async def fork(
     observers: Observers,
     *,
     at: int | None,
-    model: str | None,
-    input: Any,
-    skill: str | None,
+    changes: ForkChanges,
     run_id: str | None,
 ) -> RunResult:
     """Start a run that continues from an event of a recorded run; `OSRuntime.fork` documents the arguments."""
+    changes.check()
     services, name = executor.services, executor.new_id(run_id)
     journal = services.journal
-    changes = input is not None or skill is not None
-    point, repeats = _fork_point(services, row, at, between_visits=changes)
+    point, repeats = _fork_point(services, row, at, changes.place)
     if _is_imported(point, journal):
-        model = model or services.config.model
-    value = services.scrubber.scrub_value(input)
-    forked, blobs, current = _forked(services, name, row.run_id, point, model, value, skill)
+        changes = changes._replace(model=changes.model or services.config.model)
+    changes = changes._replace(input=services.scrubber.scrub_value(changes.input))
+    forked, blobs, current = _forked(services, name, row.run_id, point, changes)
     forked = msgspec.structs.replace(forked, repeats=repeats)
     check_ops(name, current, services.ops)
-    opened = services.roster.ready(model, point.state.models.name)
+    opened = services.roster.ready(changes.model, point.state.models.name)
     if forked.model is not None:
         form, limit = services.roster.answer_form(opened), services.roster.prompt_limit(opened)
         forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
+    more: tuple[Body, ...] = ()
+    if changes.answer is not None:
+        compiled = services.compile_skill(point.state.started)
+        outcome, text = own_answer(name, point, compiled, changes.answer, services.roster.scrub)
+        forked, blobs, more = msgspec.structs.replace(forked, answer=text.hash), (*blobs, text), (outcome,)
 
     async def start() -> RunResult:
         executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
-        event = append_fork_event(journal, name, point.event, forked, blobs, services.clock.now())
+        event = append_fork_event(journal, name, point.event, forked, blobs, services.clock.now(), more)
         world = executor.world(opened, observers)
         world.notify_listener(event)
         if repeats:
@@ -71,24 +85,29 @@ async def fork(
     return await executor.claim_and_execute(name, start, observers)
 
 
-def _fork_point(services: Services, row: RunRow, at: int | None, *, between_visits: bool) -> tuple[ForkState, str]:
+def _fork_point(services: Services, row: RunRow, at: int | None, place: Place) -> tuple[ForkState, str]:
     """Return the event that a fork continues from, and the unsafe ops after it, which the fork may execute again.
 
     If there are some in the visit in which a run was interrupted or cancelled, the fork continues this visit. It always
     continues the visit of a fan-out, whose branches that have ended are not executed again.
     """
     journal, run = services.journal, row.run_id
-    accepts = _accepts_branches(services, run) if not between_visits else lambda _: False
-    point = find_fork_point(run, journal.read(run), at, between_visits=between_visits, accepts=accepts)
+    accepts = _accepts_branches(services, run) if place == "any" else lambda _: False
+    point = find_fork_point(run, journal.read(run), at, place=place, accepts=accepts)
     # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
     # even its open request to a model.
     if point.state.started.rules not in SUPPORTED_RULES or _is_imported(point, journal):
-        between_visits = True
-        point = find_fork_point(run, journal.read(run), at, between_visits=True)
+        if place == "request":
+            raise ForkImpossible(
+                f"run `{run}` is of another machine or another version, so that no open model call of it is continued",
+                hint="Fork it between two visits, without an answer.",
+            )
+        place = "between_visits"
+        point = find_fork_point(run, journal.read(run), at, place=place)
     repeats = _unsafe_after(point, run, journal)
-    if repeats and at is None and not between_visits and row.status not in ("finished", "aborted"):
+    if repeats and at is None and place == "any" and row.status not in ("finished", "aborted"):
         accepts = OpenVisit(journal.read(run))
-        point = find_fork_point(run, journal.read(run), None, between_visits=False, accepts=accepts)
+        point = find_fork_point(run, journal.read(run), None, place=place, accepts=accepts)
         repeats = _unsafe_after(point, run, journal)
     return point, repeats
 
@@ -133,7 +152,7 @@ def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) ->
     name = executor.new_id(run_id)
     services.check_owner()
     point, phase = _copy_point(services, row)
-    forked, blobs, _ = _forked(services, name, row.run_id, point, None, None, None)
+    forked, blobs, _ = _forked(services, name, row.run_id, point, ForkChanges())
     if phase != point.state.phase:
         forked = msgspec.structs.replace(forked, phase=phase)
     executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
@@ -197,15 +216,13 @@ def _forked(
     name: str,
     origin: str,
     point: ForkState,
-    model: str | None,
-    input: Any,
-    skill: str | None,
+    changes: ForkChanges,
 ) -> tuple[kinds.RunForked, tuple[Blob, ...], Skill]:
     """Return the first event of a fork, its content, and its skill, after validating a new input or a new skill.
 
     A fork of an imported run has the settings and op specifications of this project.
     """
-    loaded = services.load(skill) if skill is not None else None
+    loaded = services.load(changes.skill) if changes.skill is not None else None
     recorded = services.compile_skill(point.state.started)
     is_imported = _is_imported(point, services.journal)
     settings = services.run_settings() if is_imported else recorded.settings
@@ -213,11 +230,13 @@ def _forked(
     if is_imported:
         _check_imported(current.skill, services.ops.vocabulary)
     is_new = loaded is not None or is_imported
-    artifact = fork_input(point, current, input, services.journal.blob, is_new_skill=is_new)
+    artifact = fork_input(point, current, changes.input, services.journal.blob, is_new_skill=is_new)
     is_new = is_new or point.state.started.ops is None
     specs = pin_ops(current.skill, services.ops.vocabulary) if is_new else None
     pinned = Blob.of(canonical(settings)) if is_imported else None
-    forked, blobs = fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
+    if changes.instructions:
+        loaded = with_instructions(current.skill, changes.instructions)
+    forked, blobs = fork_event(name, origin, point, changes, artifact, loaded, specs, pinned)
     if point.state.visit.is_open and not is_imported:
         forked = msgspec.structs.replace(forked, children=open_children(services.journal, point.state))
     return forked, blobs, current.skill

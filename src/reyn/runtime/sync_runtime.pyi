@@ -130,6 +130,8 @@ class SyncRuntime(Synchronous):
         model: str | None = ...,
         input: Any = ...,
         skill: str | None = ...,
+        instructions: Mapping[str, str] | None = ...,
+        answer: dict[str, Any] | str | None = ...,
         run_id: str | None = ...,
         listener: Listener | None = ...,
         on_delta: OnDelta | None = ...,

@@ -19,6 +19,7 @@ from reyn.cli.project import (
     open_project,
     parse_input,
     print_assumed_project,
+    read_text,
     skill_name,
 )
 from reyn.cli.writer import Line, Report, out
@@ -274,6 +275,13 @@ def _stored(posted: PostedReply, *, is_continued: bool) -> Report:
 @click.option(
     "--skill", metavar="SKILL", help="Skill to continue with: a different one, or the current version of the same."
 )
+@click.option(
+    "--instructions",
+    metavar="PHASE=FILE",
+    multiple=True,
+    help="New instructions of a phase, from a file (- for standard input). May be repeated.",
+)
+@click.option("--answer", metavar="FILE", help="Your answer to the model call at SEQ (- for standard input).")
 @run_id_option
 @execution_options
 def fork_command(
@@ -282,18 +290,22 @@ def fork_command(
     model: str | None,
     input: str | None,
     skill: str | None,
+    instructions: tuple[str, ...],
+    answer: str | None,
     run_id: str | None,
     **how: Any,
 ) -> Report | int:
     """Start a new run that continues from event SEQ of RUN. RUN itself does not change.
 
     The new run continues from the last event at or before SEQ that ends a visit or requests an answer from the model.
-    `reyn show RUN` prints the event numbers.
+    `reyn show RUN` prints the event numbers. With --answer, it continues from the last model call at or before SEQ, and
+    the content of FILE, a decision as JSON or a text, is the model's answer. `reyn diff` compares both runs.
     """
     from reyn.cli.execution import execute
     from reyn.kernel.runtime_types import TimedIds
 
-    new_input = parse_input(input)
+    new_input, own_answer = parse_input(input), parse_input(_from_file(answer)) if answer is not None else None
+    texts = dict(_edited(option) for option in instructions)
 
     def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
         # Chosen here, so that Ctrl-C before the first event can name the run.
@@ -304,12 +316,27 @@ def fork_command(
             model=model_name(model),
             input=new_input,
             skill=skill_name(skill) if skill else None,
+            instructions=texts,
+            answer=own_answer,
             run_id=progress.run_id,
             listener=progress,
             on_delta=progress.on_delta,
         )
 
     return execute(work, **how)
+
+
+def _from_file(name: str) -> str:
+    """Return a file name as `parse_input` takes it."""
+    return name if name == "-" else f"@{name}"
+
+
+def _edited(option: str) -> tuple[str, str]:
+    """Return the phase and the text of `--instructions PHASE=FILE`."""
+    phase, separator, file = option.partition("=")
+    if not separator or not phase or not file:
+        raise click.UsageError(f"--instructions takes PHASE=FILE, not `{option}`")
+    return phase, read_text(_from_file(file))
 
 
 @command(epilog="Example: reyn rerun order-17 --model scripted:other.jsonl")

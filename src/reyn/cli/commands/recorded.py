@@ -142,6 +142,7 @@ def _diff_lines(report: DiffReport, content: Callable[[str], bytes]) -> Iterator
     yield f"{'cause' if differs else 'difference'}: {_CAUSES[report.cause]}{detail}"
     if report.part:
         yield f"frame section: {report.part}"
+    yield from (f"  {line}" for line in report.skill)
 
 
 def _decision_text(decision: Decision, content: Callable[[str], bytes]) -> str:

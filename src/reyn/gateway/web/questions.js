@@ -17,7 +17,7 @@ export function Question({ asked, onDone, autofocus }) {
       <a href="/runs/${asked.root_run}">${asked.run_id}</a> <span class="quiet">${ago(asked.since)} ago</span>
       ${question.expires_at && html`<span class="quiet">expires ${new Date(question.expires_at / 1000).toLocaleString()}</span>`}
     </header>
-    <${Preview} text=${asked.text} />
+    <${Diff} text=${asked.text} />
     ${asked.is_answered
       ? html`<p class="quiet">A reply is stored; the run takes it when it continues.</p>`
       : !may(mustBeNamed(question) ? "approve" : "answer")
@@ -29,11 +29,10 @@ export function Question({ asked, onDone, autofocus }) {
 }
 
 // The text of an approval has a diff in it: its lines are coloured.
-function Preview({ text }) {
+export function Diff({ text, isDiff = /^(@@|\+\+\+)/m.test(text) }) {
   const mark = (line) => (/^\+(?!\+\+)/.test(line) ? "added" : /^-(?!--)/.test(line) ? "removed" : "");
   const lines = visible(text).split("\n");
-  const isDiff = lines.some((line) => line.startsWith("@@") || line.startsWith("+++"));
-  return html`<pre class="diff">${isDiff ? lines.map((line) => html`<span class=${mark(line)}>${line}${"\n"}</span>`) : visible(text)}</pre>`;
+  return html`<pre class="diff" tabindex="0">${isDiff ? lines.map((line) => html`<span class=${mark(line)}>${line}${"\n"}</span>`) : visible(text)}</pre>`;
 }
 
 function Approval({ asked, answer, onDone }) {

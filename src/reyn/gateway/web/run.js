@@ -2,7 +2,7 @@
 
 import { get, may, post, runPath } from "./api.js";
 import { Graph } from "./graph.js";
-import { Question } from "./questions.js";
+import { Diff, Question } from "./questions.js";
 import { visible } from "./markdown.js";
 import { Action, Command, Failure, Lines, Status, ago, html, pretty, price, shellQuote, took, useEffect, useLoaded, useRef, useState, when } from "./ui.js";
 
@@ -26,7 +26,7 @@ export function RunPage({ run, go }) {
       <span class="quiet">started ${when(row.started)} · ${took(details.value.active)} active · ${(details.value.result.usage.input_tokens + details.value.result.usage.output_tokens).toLocaleString()} tokens ${price(row.cost)}</span></div>
     <${Failure} error=${details.error} />
     ${row.question && html`<${Question} asked=${row.question} onDone=${details.again} />`}
-    <${Acts} details=${details.value} go=${go} onDone=${details.again} at=${at} />
+    <${Acts} details=${details.value} go=${go} onDone=${details.again} at=${at} graph=${graph.value} />
     <div class="columns">
       <section aria-label="What it did">
         <div class="tabs" role="tablist" aria-label="Level of detail">
@@ -133,7 +133,7 @@ function Outcome({ details }) {
     ${details.children.length > 0 && html`<h2>Children</h2><ul>${details.children.map((one) => html`<li><a href="/runs/${one.run_id}">${one.run_id}</a> ${one.skill} <${Status} text=${one.display_status} /></li>`)}</ul>`}`;
 }
 
-function Acts({ details, go, onDone, at }) {
+function Acts({ details, go, onDone, at, graph }) {
   const { run: row } = details;
   const [fork, setFork] = useState(false);
   const name = shellQuote(row.run_id);
@@ -151,7 +151,7 @@ function Acts({ details, go, onDone, at }) {
     <${Action} label="Verify" command="reyn verify ${name}" perform=${() => post(runPath(row.run_id, "/verify"))} onDone=${(report) => alert(`${report.events} events, ${report.blobs} blobs verified`)} />
     ${row.fork_of && html`<a href="/compare?a=${encodeURIComponent(row.fork_of)}&b=${encodeURIComponent(row.run_id)}">Compare with ${row.fork_of}</a>`}
     </div>
-    ${fork && html`<${ForkForm} row=${row} at=${at} go=${go} />`}`;
+    ${fork && html`<${ForkForm} row=${row} at=${at} go=${go} graph=${graph} />`}`;
 }
 
 function RaiseLimit({ row, next, onDone }) {
@@ -162,22 +162,46 @@ function RaiseLimit({ row, next, onDone }) {
       perform=${() => post(runPath(row.run_id, "/resume"), { raise_limits: { [next.limit]: Number(value) } })} onDone=${onDone} /></span>`;
 }
 
-function ForkForm({ row, at, go }) {
-  const [values, setValues] = useState({ at: at ?? row.seq, model: "", input: "" });
+function ForkForm({ row, at, go, graph }) {
+  const [values, setValues] = useState({ at: at ?? row.seq, model: "", input: "", phase: "", instructions: "", answer: "" });
   const set = (name) => (event) => setValues({ ...values, [name]: event.target.value });
-  const command = `reyn fork ${shellQuote(row.run_id)} --at ${values.at}${values.model ? ` --model ${shellQuote(values.model)}` : ""}${values.input ? ` --input ${shellQuote(values.input)}` : ""}`;
+  const phases = graph ? graph.nodes.filter((node) => node.instructions) : [];
+  const choose = (event) => setValues({ ...values, phase: event.target.value, instructions: (phases.find((node) => node.name === event.target.value) || { instructions: "" }).instructions });
+  const recorded = async () => {
+    const { messages } = await get(runPath(row.run_id, "/decision"), { at: values.at });
+    const last = messages[messages.length - 1];
+    setValues({ ...values, answer: last && last.role === "answer" ? pretty(parsed(last.text)) : "" });
+  };
+  const options = [
+    ["--model", values.model && shellQuote(values.model)], ["--input", values.input && shellQuote(values.input)],
+    ["--instructions", values.phase && `${shellQuote(values.phase)}=FILE`], ["--answer", values.answer && "FILE"]];
+  const command = `reyn fork ${shellQuote(row.run_id)} --at ${values.at}${options.map(([name, value]) => (value ? ` ${name} ${value}` : "")).join("")}`;
   const perform = async () => {
     const body = { at: Number(values.at) };
     if (values.model) body.model = values.model;
     if (values.input) body.input = parsed(values.input);
+    if (values.phase) body.instructions = { [values.phase]: values.instructions };
+    if (values.answer) body.answer = decision(values.answer);
     return post(runPath(row.run_id, "/fork"), body);
   };
   return html`<form class="card" onSubmit=${(event) => event.preventDefault()}>
     <label for="fork-at">Continue from event</label><input id="fork-at" inputmode="numeric" value=${values.at} onInput=${set("at")} />
     <label for="fork-model">Another model</label><input id="fork-model" value=${values.model} onInput=${set("model")} />
     <label for="fork-input">Another input of the next phase, as JSON or text</label><textarea id="fork-input" class="code" value=${values.input} onInput=${set("input")}></textarea>
+    <label for="fork-phase">Other instructions of phase</label>
+    <select id="fork-phase" value=${values.phase} onChange=${choose}><option value="">none</option>${phases.map((node) => html`<option value=${node.name}>${node.name}</option>`)}</select>
+    ${values.phase && html`<label for="fork-instructions">Instructions of ${values.phase}</label><textarea id="fork-instructions" rows="8" value=${values.instructions} onInput=${set("instructions")}></textarea>`}
+    <label for="fork-answer">Your answer to the model call at this event, as JSON or text</label>
+    <textarea id="fork-answer" class="code" rows="6" value=${values.answer} onInput=${set("answer")}></textarea>
+    <div class="row"><${Action} label="Copy the recorded answer" perform=${recorded} /></div>
     <div class="row"><${Action} label="Fork" kind="main" perform=${perform} onDone=${(result) => go(`/compare?a=${encodeURIComponent(row.run_id)}&b=${encodeURIComponent(result.run_id)}`)} /></div>
     <${Command} text=${command} /></form>`;
+}
+
+// An answer is a JSON object or a text.
+function decision(text) {
+  const value = parsed(text);
+  return value && typeof value === "object" && !Array.isArray(value) ? value : text;
 }
 
 export function parsed(text) {
@@ -193,6 +217,7 @@ export function ComparePage({ a, b }) {
   const found = useLoaded(() => get(runPath(a, "/diff"), { other: b }), [a, b], wants);
   const report = found.value;
   return html`<h1>Compare</h1><${Failure} error=${found.error} />
+    ${report && report.skill.length > 0 && html`<${Diff} text=${report.skill.join("\n")} isDiff />`}
     ${report && html`<p>${report.decisions} decision${report.decisions === 1 ? "" : "s"} in common. ${report.cause ? `They differ by: ${report.cause}${report.detail ? `, ${report.detail}` : ""}.` : "They are identical."}</p>`}
     <div class="pair">${[a, b].map((run) => html`<${Side} run=${run} first=${report ? (run === a ? report.in_a : report.in_b) : null} />`)}</div>
     <${Command} text="reyn diff ${shellQuote(a)} ${shellQuote(b)}" />`;

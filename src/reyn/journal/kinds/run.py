@@ -79,7 +79,8 @@ class RunForked(Body, frozen=True):
     whose run went on to another phase has the `phase` of the conversation, which takes its next message. `sender` is
     the call of the op whose code made the copy. `children` are the children of the origin that had not ended at
     `point`, by call: they name the unsafe ops that each has completed or begun. `repeats` names those of the origin
-    after `point`.
+    after `point`. If a user wrote new `instructions`, they are the names of these phases, and the skill has the texts.
+    If a user wrote the `answer` to the open model call, `llm_responded` follows with it.
     """
 
     run_id: str
@@ -99,6 +100,8 @@ class RunForked(Body, frozen=True):
     sender: str = ""
     children: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     repeats: str = ""
+    instructions: tuple[str, ...] = ()
+    answer: ContentName | None = None
 
 
 @event("run_resumed", v=1, origin="outside", enters="running")

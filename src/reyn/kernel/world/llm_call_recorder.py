@@ -335,10 +335,7 @@ class LlmCallRecorder:
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
-        if call.spec.form == "tools":
-            text = Blob.of(encode_reply(reply, scrub))
-        else:
-            text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
+        text = Blob.of(encode_reply(reply, call.spec.form, scrub))
         probability = reply.choice_probability
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")

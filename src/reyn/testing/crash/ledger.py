@@ -76,7 +76,7 @@ class LedgerModel:
         except Exception:
             self._ledger.write(Entry("refused", request.run_id, request.call))
             raise
-        recorded = encode_reply(reply, str) if request.answer_form == "tools" else reply.text.encode()
+        recorded = encode_reply(reply, request.answer_form, str)
         self._ledger.write(Entry("answered", request.run_id, request.call, digest(recorded)))
         return reply
 
