@@ -59,7 +59,10 @@ class Kitchen:
         (root / "reyn" / "agents" / "baker.md").write_text(
             "---\ntype: agent\nname: baker\ndescription: bakes\nallowed_ops: [bake]\n---\nBake.\n"
         )
-        write_skill(root, "bakery", {"oven": ["end"]}, inputs={"oven": "user_message"}, ops={"oven": "bake"})
+        keys = {"oven": "max_act_turns: 100000\n"}  # a slow reader leaves before they are used up
+        write_skill(
+            root, "bakery", {"oven": ["end"]}, inputs={"oven": "user_message"}, ops={"oven": "bake"}, phase_keys=keys
+        )
         self.model = Cook(form, takes_time=takes_time)
         ports: dict[str, Any] = {"model": self.model, "journal": MemoryJournal(), "ops": [bake], "trust": True}
         self.rt = OSRuntime.open(root, **ports, max_act_turns=10_000)
