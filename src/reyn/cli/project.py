@@ -214,7 +214,7 @@ def model_name(argument: str | None) -> str | None:
     return f"scripted:{os.path.relpath(path, project_root())}"
 
 
-def read_text(argument: str) -> str:
+def text_argument(argument: str) -> str:
     """Return text as it is; `-` reads standard input, `@FILE` a file."""
     from reyn.documents import read_error
 
@@ -236,7 +236,7 @@ def parse_input(argument: str | None) -> Any:
 
     if argument is None:
         return None
-    text = read_text(argument)
+    text = text_argument(argument)
     source = "standard input" if argument == "-" else f"`{argument[1:]}`" if argument.startswith("@") else "the input"
     if not text.lstrip().startswith("{"):
         return text

@@ -65,7 +65,8 @@ class Roster:
         self._untrusted = untrusted or {}
         self._permits = permits
         self._secrets: Secrets | None = None
-        self._override = override
+        self.override = override
+        """The model of the caller, which answers for every name."""
         self._override_takes_time = override is not None and takes_time(override)
         self._override_form: AnswerForm = "full" if override is None else _declared_form(override)
         self._override_reads_images = override is not None and reads_images(override)
@@ -114,8 +115,8 @@ class Roster:
 
     def open(self, name: str) -> Model:
         """Return the model of a name, opened on first use."""
-        if self._override is not None:
-            return self._override
+        if self.override is not None:
+            return self.override
         key, settings = self.resolve(name)
         if key not in self._opened:
             self._check_code(key, settings)
@@ -127,7 +128,7 @@ class Roster:
 
     def preload(self, name: str) -> None:
         """Import the SDK of a model without opening it. Another thread may call it; `open` reports the errors."""
-        if self._override is None:
+        if self.override is None:
             with suppress(ReynError, ImportError):
                 catalog.import_sdk(self.resolve(name)[1].model)
 
@@ -136,16 +137,6 @@ class Roster:
         if key not in self._names and key not in self._named and catalog.is_reference(settings.model):
             hint = "Name the model again, or add it under `models` in reyn.yaml."
             raise AdapterInvalid(f"model `{key}` is code, which a recorded run alone may not load", hint=hint)
-
-    @property
-    def is_overridden(self) -> bool:
-        """Return whether one model answers for every name."""
-        return self._override is not None
-
-    @property
-    def override(self) -> Model | None:
-        """Return the model of the caller, which answers for every name."""
-        return self._override
 
     @property
     def override_settings(self) -> ModelSettings | None:
@@ -173,8 +164,8 @@ class Roster:
             named: The model that the caller or the configuration names, if they do.
             recorded: The model of the recorded run otherwise.
         """
-        if self._override is not None:
-            return self._override.name
+        if self.override is not None:
+            return self.override.name
         if named:
             self._named.add(named)
         key, _ = self.resolve(named or recorded)
@@ -190,7 +181,7 @@ class Roster:
 
     def answer_form(self, name: str) -> AnswerForm:
         """Return the form in which a model is asked to answer, by its settings or by its adapter."""
-        if self._override is not None:
+        if self.override is not None:
             return self._override_form
         settings = self.settings(name)
         if settings.answer_form != "auto":
@@ -209,7 +200,7 @@ class Roster:
 
     def prompt_limit(self, name: str) -> PromptLimit:
         """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them."""
-        if self._override is not None:
+        if self.override is not None:
             declared = self._declares_limit.max_prompt_tokens if self._declares_limit is not None else None
             limits, has_tokenizer = [declared], self._override_has_tokenizer
         else:
@@ -237,11 +228,11 @@ class Roster:
 
     def reads_images(self, name: str) -> bool:
         """Return whether a model is sent images. Others get a description, and are not asked about new images."""
-        return self.settings(name).images if self._override is None else self._override_reads_images
+        return self.settings(name).images if self.override is None else self._override_reads_images
 
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""
-        if self._override is not None:
+        if self.override is not None:
             return self._override_takes_time
         if name not in self._takes_time:
             models = [self.settings(fallback).model for fallback in self.fallbacks(name)]

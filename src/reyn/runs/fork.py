@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_skill import CompiledSkill
 
 
-Place = Literal["any", "between_visits", "request"]
+ForkPlace = Literal["any", "between_visits", "request"]
 """Where a run can continue: between two visits or at an open request, or at one of the two only."""
 
 
@@ -41,7 +41,7 @@ class ForkChanges(NamedTuple):
     answer: dict[str, Any] | str | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ForkPlace:
         """Where a fork with these changes can continue."""
         if self.answer is not None:
             return "request"
@@ -69,7 +69,7 @@ def find_fork_point(
     events: Iterable[Event],
     at: int | None,
     *,
-    place: Place,
+    place: ForkPlace,
     accepts: Callable[[ReadEvent], bool] = lambda _: False,
 ) -> ForkState:
     """Return the last event at or before `at` from which a run can continue.

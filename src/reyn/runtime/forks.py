@@ -19,9 +19,9 @@ from reyn.kernel.world.run_scope import call_name, current_scope
 from reyn.kernel.world.unsafe_ops import counted_messages, describe_unsafe, open_children, unsafe_ops
 from reyn.runs.fork import (
     ForkChanges,
+    ForkPlace,
     ForkState,
     OpenVisit,
-    Place,
     append_fork_event,
     find_fork_point,
     fork_event,
@@ -85,7 +85,7 @@ async def fork(
     return await executor.claim_and_execute(name, start, observers)
 
 
-def _fork_point(services: Services, row: RunRow, at: int | None, place: Place) -> tuple[ForkState, str]:
+def _fork_point(services: Services, row: RunRow, at: int | None, place: ForkPlace) -> tuple[ForkState, str]:
     """Return the event that a fork continues from, and the unsafe ops after it, which the fork may execute again.
 
     If there are some in the visit in which a run was interrupted or cancelled, the fork continues this visit. It always

@@ -19,8 +19,8 @@ from reyn.cli.project import (
     open_project,
     parse_input,
     print_assumed_project,
-    read_text,
     skill_name,
+    text_argument,
 )
 from reyn.cli.writer import Line, Report, out
 from reyn.errors import LimitUnknown, NextAction, ReynError
@@ -336,7 +336,7 @@ def _edited(option: str) -> tuple[str, str]:
     phase, separator, file = option.partition("=")
     if not separator or not phase or not file:
         raise click.UsageError(f"--instructions takes PHASE=FILE, not `{option}`")
-    return phase, read_text(_from_file(file))
+    return phase, text_argument(_from_file(file))
 
 
 @command(epilog="Example: reyn rerun order-17 --model scripted:other.jsonl")

@@ -88,7 +88,8 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     if back is not None:
         rejected = log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape)
         rollback = Rollback(rejected, back.reason, done)
-    shown, earlier = content.hash, list(_reads(phase, entry, tape))
+    shown = content.hash
+    earlier = list(_reads(phase, entry, tape)) if phase.definition.reads else []
     blobs: tuple[Blob, ...] = (content,) if phase.definition.preprocessor or is_reply else ()
     reads = tuple(
         (one.heading, log.truncate_blob(f"{entry.step}.read{number}", one.content, limit, tape))

@@ -97,7 +97,7 @@ class LlmCallRecorder:
 
         The attempt itself reports a model that cannot be opened, and a price that is unknown.
         """
-        if self._roster.is_overridden:
+        if self._roster.override is not None:
             name, settings = tape.state.models.name, self._roster.override_settings
         else:
             name = _current(call.model or tape.state.models.name, tape.state)
@@ -120,7 +120,7 @@ class LlmCallRecorder:
             record: Makes retries and switches durable before they happen.
             budget: Reserves and settles each attempt; `propose` reserved the first one.
         """
-        if self._roster.is_overridden:
+        if self._roster.override is not None:
             name, settings = tape.state.models.name, self._roster.override_settings
             if settings is None:
                 return self._outcome(name, call, await self._once(name, None, request, record, budget))
@@ -324,7 +324,7 @@ class LlmCallRecorder:
         The author of a model that was passed from Python gets the exception itself. Exceptions of configured adapters
         may quote a key, so their traceback is scrubbed and logged for debugging only.
         """
-        if self._roster.is_overridden:
+        if self._roster.override is not None:
             _logger.error("model `%s` raised an exception", name, exc_info=error)
         elif _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
