@@ -1,4 +1,4 @@
-"""Streams that end with their reader: closing one, leaving a loop over it or dropping it ends what it reports."""
+"""Streams with one reader, which end with it: closing, leaving or dropping one ends what it reports."""
 
 from __future__ import annotations
 
@@ -7,17 +7,37 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Generic, TypeVar
 
+from reyn.errors import StreamTaken
+
 T = TypeVar("T")
 
 
 class Stream(ABC, Generic[T]):
-    """An async iterator. A loop over it may be left in any way: `break`, `return`, an exception, a cancellation."""
+    """An async iterator for one loop. It may be left in any way: `break`, `return`, an exception, a cancellation.
+
+    A second reader is refused, because each would receive only a part of the items.
+    """
+
+    _is_looped = False
+    _is_awaited = False
 
     def __aiter__(self) -> AsyncIterator[T]:
+        if self._is_looped:
+            raise StreamTaken("this stream has a loop that reads it, or had one")
+        self._is_looped = True
         return _Loop(self)
 
-    @abstractmethod
     async def __anext__(self) -> T:
+        if self._is_awaited:
+            raise StreamTaken("another task waits for the next item of this stream")
+        self._is_awaited = True
+        try:
+            return await self._next()
+        finally:
+            self._is_awaited = False
+
+    @abstractmethod
+    async def _next(self) -> T:
         """Return the next item."""
 
     @abstractmethod
@@ -63,7 +83,7 @@ class ItemStream(Stream[T]):
         self._is_left = False
         self._closing: asyncio.Future[Any] | None = None
 
-    async def __anext__(self) -> T:
+    async def _next(self) -> T:
         if self._is_left:
             await self.aclose()
             raise StopAsyncIteration

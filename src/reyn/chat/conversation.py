@@ -7,7 +7,7 @@ the run. Leaving the conversation interrupts it where it is; it continues from t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 class ReplyStream(ItemStream[ChatItem]):
     """What happens until a reply, which is the last item. Leaving it early aborts the reply."""
+
+
+class ConversationItems(ItemStream[ChatItem]):
+    """What happens in a conversation until it is closed. Leaving it early leaves the rest to the next reader."""
 
 
 class Conversation(ConversationRun):
@@ -134,32 +138,39 @@ class Conversation(ConversationRun):
         """Say something, and yield what happens until the reply, which is the last item. See `say` about errors.
 
         A reply that did not arrive in pieces is one `ReplyDelta`, too. Leaving the loop early, or closing the stream,
-        aborts the reply. Only one task can read a conversation, by `stream` or by `items`. Items from before the
-        message are dropped.
+        aborts the reply. A conversation has one reader at a time, by `stream` or by `items`; a second one gets
+        `StreamTaken`, and its message is not sent. Items from before the message are dropped.
 
         Args:
             message: The text, or a `Message` with images; by default, the reply in progress or the one that was
                 interrupted is yielded. If there is nothing to continue, the last reply is yielded again.
             raise_limits: Without a message, new values of limits; see `resume`.
         """
-        return ReplyStream(self._read_reply(message, raise_limits), self.leave_soon)
+        reader = object()
+
+        def leave() -> None:
+            self._items.release(reader)
+            self.leave_soon()
+
+        return ReplyStream(self._read_reply(reader, message, raise_limits), leave)
 
     async def _read_reply(
-        self, message: str | Message | None, raise_limits: Mapping[str, int | None] | None
+        self, reader: object, message: str | Message | None, raise_limits: Mapping[str, int | None] | None
     ) -> AsyncGenerator[ChatItem]:
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._streamed = reply
-        if message is not None:
-            self.post(message, reply)
-            self._items.restart()
-        else:
-            self._attach(reply, raise_limits)
-        try:
-            async with aclosing(self._items.read_turn(reply, is_last=not self._stays_open)) as turn:
-                async for item in turn:
-                    yield item
-        finally:
-            await self._leave(reply)
+        with self._items.reading(reader):
+            reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            self._streamed = reply
+            if message is not None:
+                self.post(message, reply)
+                self._items.restart()
+            else:
+                self._attach(reply, raise_limits)
+            try:
+                async with aclosing(self._items.read_turn(reply, is_last=not self._stays_open)) as turn:
+                    async for item in turn:
+                        yield item
+            finally:
+                await self._leave(reply)
 
     def _attach(self, reply: asyncio.Future[Reply], raise_limits: Mapping[str, int | None] | None) -> None:
         """Await the reply in progress, continue the one that was interrupted, or repeat the last one."""
@@ -262,9 +273,20 @@ class Conversation(ConversationRun):
         if self._driving is not None:
             await self._is_ready.wait()
 
-    def items(self) -> AsyncIterator[ChatItem]:
-        """Yield what happens from opening the conversation to closing it, to one reader. Nothing is yielded twice."""
-        return self._items.read()
+    def items(self) -> ConversationItems:
+        """Yield what happens from opening the conversation to closing it. Nothing is yielded twice.
+
+        After a loop that was left, a new call yields the items that follow. While another reader is active, by `items`
+        or `stream`, reading raises `StreamTaken`.
+        """
+        reader = object()
+        return ConversationItems(self._read_items(reader), lambda: self._items.release(reader))
+
+    async def _read_items(self, reader: object) -> AsyncGenerator[ChatItem]:
+        with self._items.reading(reader):
+            async with aclosing(self._items.read()) as items:
+                async for item in items:
+                    yield item
 
     def rename(self, title: str) -> None:
         """Give the conversation a title; an empty one removes it."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.chat.items import ChatItem, MessageReceived, OpFinished, OpRequested, Reply, ReplyDelta, Restarted, Stopped
+from reyn.errors import StreamTaken
 
 if TYPE_CHECKING:
     from reyn.models import Image
@@ -21,18 +22,18 @@ _BEFORE_AN_ANSWER = Reply | MessageReceived | Restarted | OpRequested | OpFinish
 
 
 class UnreadItems:
-    """The items that were not read yet, oldest first."""
+    """The items that were not read yet, oldest first. One reader takes them at a time."""
 
     def __init__(self) -> None:
         self._items: deque[ChatItem] = deque()
         self._has_changed = asyncio.Event()
-        self._is_read = False
+        self._reader: object = None
         self._is_ended = False
 
     def put(self, item: ChatItem) -> None:
         """Add an item."""
         self._items.append(item)
-        if len(self._items) > MAX_UNREAD and not self._is_read:
+        if len(self._items) > MAX_UNREAD and self._reader is None:
             self._items.popleft()
         self._has_changed.set()
 
@@ -52,18 +53,34 @@ class UnreadItems:
         self._is_ended = True
         self._has_changed.set()
 
+    @contextmanager
+    def reading(self, reader: object) -> Iterator[None]:
+        """Let a reader take the items in the block.
+
+        Raises:
+            StreamTaken: Another one does.
+        """
+        if self._reader is not None:
+            raise StreamTaken("the conversation is being read, by `stream` or `items`")
+        self._reader = reader
+        try:
+            yield
+        finally:
+            self.release(reader)
+
+    def release(self, reader: object) -> None:
+        """Let others take the items, if this reader did. It is safe in any thread."""
+        if self._reader is reader:
+            self._reader = None
+
     async def read(self) -> AsyncGenerator[ChatItem]:
         """Yield the items until the end."""
-        self._is_read = True
-        try:
-            while self._items or not self._is_ended:
-                if self._items:
-                    yield self._items.popleft()
-                else:
-                    self._has_changed.clear()
-                    await self._has_changed.wait()
-        finally:
-            self._is_read = False
+        while self._items or not self._is_ended:
+            if self._items:
+                yield self._items.popleft()
+            else:
+                self._has_changed.clear()
+                await self._has_changed.wait()
 
     async def read_turn(self, reply: asyncio.Future[Reply], *, is_last: bool) -> AsyncGenerator[ChatItem]:
         """Yield the items until a reply, which is the last one. Its text is among them as pieces.

@@ -76,7 +76,8 @@ code is never reused.
     │   ├── ChainTooDeep           RYN437
     │   ├── ClaimLost              RYN440
     │   ├── RunPoisoned            RYN441
-    │   └── QueueInvalid           RYN442
+    │   ├── QueueInvalid           RYN442
+    │   └── StreamTaken            RYN443
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523

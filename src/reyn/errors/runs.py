@@ -171,6 +171,12 @@ class ConversationInvalid(JournalError, code="RYN426", exit_code=2):
     hint = "Use the id of a conversation with an agent, and the number of one of its messages."
 
 
+class StreamTaken(JournalError, code="RYN443", exit_code=2):
+    """A stream, or the items of a conversation, have a reader already. A second one would receive only a part."""
+
+    hint = "Read it in one place and hand the items on. A run can be followed any number of times by `rt.runs.watch`."
+
+
 class ChainTooDeep(JournalError, code="RYN437", exit_code=2):
     """Agents asked one another up to the limit, so a message was not sent. The result of the op says why."""
 

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -214,8 +214,8 @@ class ChatStream(ReplyStream):
         super().__init__(_stream(definition, options, message, history, opened), leave)
         self._found: ChatReply | None = None
 
-    async def __anext__(self) -> ChatItem:
-        item = await super().__anext__()
+    async def _next(self) -> ChatItem:
+        item = await super()._next()
         if isinstance(item, ChatReply):
             self._found = item
         return item
@@ -224,8 +224,9 @@ class ChatStream(ReplyStream):
         return self._reply().__await__()
 
     async def _reply(self) -> ChatReply:
-        async for _ in self:
-            pass
+        with suppress(StopAsyncIteration):
+            while True:
+                await anext(self)
         if self._found is None:
             raise CallImpossible("the stream ended before the reply", hint="Call the chat again.")
         return self._found

@@ -37,7 +37,7 @@ class RunStream(Stream[Event]):
             raise ReynError("the stream was left before the run ended", hint="Resume the run.")
         return self._task.result()
 
-    async def __anext__(self) -> Event:
+    async def _next(self) -> Event:
         if self._task is None:
             self._task = asyncio.ensure_future(self._start(self._events.put_nowait))
             self._task.add_done_callback(_end(self._events))

@@ -198,13 +198,13 @@ class Synchronous:
                 return form(value, self.runner)
         return self._iterate(value) if inspect.isasyncgen(value) else value
 
-    def _iterate(self, generator: Any) -> Iterator[Any]:
-        end = object()
+    def _iterate(self, stream: Any) -> Iterator[Any]:
+        items, end = aiter(stream), object()
         try:
-            while (item := self.wait(_next(generator, end))) is not end:
+            while (item := self.wait(_next(items, end))) is not end:
                 yield self.convert(item)
         finally:
-            self.wait(generator.aclose())
+            self.wait(stream.aclose())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.async_form!r}>"
