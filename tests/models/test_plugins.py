@@ -207,6 +207,18 @@ def test_a_recorded_run_alone_loads_no_code(project: Path):
         rt.rerun("k", run_id="k2")
 
 
+def test_another_process_continues_a_run_with_the_code_that_the_configuration_names(project: Path):
+    (project / "reyn.yaml").write_text(f"model: '{reference(project)}'\n")
+    with SyncRuntime.open(project, trust=True) as rt:
+        rt.submit("s", {"text": "in"}, run_id="k")
+    with SyncRuntime.open(project, trust=True) as rt:
+        rt.wait(rt.async_form.workers.serve(once=True))
+        assert rt.runs.result("k").ok, rt.runs.result("k").reason
+        assert rt.rerun("k", run_id="k2").ok
+    with SyncRuntime.open(project, trust=False) as rt, pytest.raises(AdapterInvalid):
+        rt.rerun("k", run_id="k3")
+
+
 def test_an_adapter_gets_its_key_for_one_server_only(tmp_path: Path):
     from reyn.models import ModelSetup
 

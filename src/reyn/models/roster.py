@@ -41,7 +41,7 @@ class Roster:
 
     `counter` is how the project counts tokens; `endpoints` are the limits of endpoints. `untrusted` are models that the
     configuration names, but that have no effect until the user trusts the project: what each would do. `permits` is
-    whether the user trusts a model that another file of the project names.
+    whether the user trusts a model that another file of the project names. `default` is the model of the configuration.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Roster:
         endpoints: Mapping[str, EndpointSettings] | None = None,
         untrusted: Mapping[str, str] | None = None,
         permits: Callable[[ProjectModel], bool] = lambda _: False,
+        default: str = "",
     ) -> None:
         self._names = names
         self._root = root
@@ -76,7 +77,7 @@ class Roster:
         self._declares_limit = declaring if isinstance(declaring, DeclaresPromptLimit) else None
         self._override_has_tokenizer = isinstance(declaring, TokenizingModel)
         self._opened: dict[str, Model] = {}
-        self._named = {entry for entry in names.values() if isinstance(entry, str)}
+        self._named = {entry for entry in (default, *names.values()) if isinstance(entry, str) and entry}
         self._named |= {
             fallback for entry in names.values() if isinstance(entry, ModelSettings) for fallback in entry.fallback
         }

@@ -392,6 +392,7 @@ class Services:
             self.config.endpoints,
             self.trust.ignored_models,
             self.trust.permits,
+            self.config.model,
         )
 
     @cached_property
