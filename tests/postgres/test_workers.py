@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from reyn.engines import Dispatcher, Outbox
 from reyn.journal import Journal
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
+from reyn.journal.wakes import microseconds
+from reyn.journal.workers import WorkerReport
+from reyn.runtime.workers import is_lost
 from reyn.testing import DispatcherConformance, ScriptedModel
 from tests.postgres.server import Server
 from tests.support import finish, go, two_phases
@@ -50,6 +54,18 @@ def test_a_run_is_submitted_in_one_folder_and_executed_from_another(tmp_path: Pa
             assert submitting.runs.result("a").status == "finished"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_worker_is_alive_for_a_machine_whose_clock_differs(
+    hours: int, address: JournalAddress, monkeypatch: pytest.MonkeyPatch
+):
+    with closing(PostgresJournal(address)) as journal:
+        now = microseconds() + hours * 3_600_000_000
+        monkeypatch.setattr("reyn.journal.postgres.journal.microseconds", lambda: now)
+        journal.report_worker(WorkerReport("w", "host", 1, ("default",), 1, now))
+        [report] = journal.workers()
+        assert not is_lost(report, now)
 
 
 async def _kinds(runtime: OSRuntime) -> list[str]:

@@ -27,7 +27,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
         started: When it started, in microseconds since 1970.
         runs: The runs that it executes.
         refusals: Why it does not take runs, by run.
-        seen: When it reported, by the clock of the journal.
+        seen: When it reported, by the clock of the machine that asks.
     """
 
     id: str

@@ -32,7 +32,7 @@ from reyn.journal.registry import GENESIS
 from reyn.journal.results import AccessToken, Approval
 from reyn.journal.rows import Head, RowDamaged, decode_head, decode_spent, total_charges
 from reyn.journal.spending import Balance, SpendRow
-from reyn.journal.wakes import PendingWake, Wake, to_wake
+from reyn.journal.wakes import PendingWake, Wake, microseconds, to_wake
 from reyn.journal.workers import FORGOTTEN_AFTER, WorkerReport, to_report
 
 if TYPE_CHECKING:
@@ -280,8 +280,9 @@ class PostgresJournal:
         self._reader.run(lambda connection: change(connection, "DELETE FROM workers WHERE id = %s", (worker_id,)))
 
     def workers(self) -> list[WorkerReport]:
-        found = self._reader.rows("SELECT report, seen FROM workers ORDER BY id")
-        return [msgspec.structs.replace(to_report(report), seen=seen) for report, seen in found]
+        found = self._reader.rows(f"SELECT report, {_NOW} - seen FROM workers ORDER BY id")  # noqa: S608 - constants
+        now = microseconds()  # the caller compares with its own clock, which may differ from the server's
+        return [msgspec.structs.replace(to_report(report), seen=now - age) for report, age in found]
 
     # -- approvals and spending -----------------------------------------------------------------------
 
