@@ -14,6 +14,7 @@ import msgspec
 from reyn.models import Candidate
 from reyn.models.protocol import UnionCandidate
 from reyn.skills import Skill, may_finish, successors
+from reyn.skills.error_settings import NODE_ERROR
 from reyn.skills.values import ABORT, END
 from reyn.vocabulary.schemas import STRING
 
@@ -56,7 +57,7 @@ _REPLY = "Reply, and wait for what the user says next."
 
 def _into(skill: Skill, name: str, text: str) -> list[Candidate]:
     """Return the candidates that lead to a phase. The text of the edge applies to each member of an input union."""
-    members = skill.inputs_of(name)
+    members = [one for one in skill.inputs_of(name) if one.name != NODE_ERROR]  # only Reyn makes one
     if len(members) == 1:
         [only] = members
         description = text or only.description.strip() or f"Go on to {name}."

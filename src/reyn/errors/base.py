@@ -61,6 +61,7 @@ class ReynError(Exception):
         hint: What to do next; an instance can override the hint of its class.
         action: The operation that continues the run, if the error is about a run and the operation is known.
         exit_code: The exit code of a command that ends with this error.
+        error_name: The name by which `nodes` of skill.md handles the error. Exceptions of tools can have one, too.
 
     A traceback shows the code and the hint below the message, as notes of the exception (PEP 678).
     """
@@ -69,6 +70,7 @@ class ReynError(Exception):
     hint: str = ""
     action: NextAction | None = None
     exit_code: ClassVar[int] = 1
+    error_name: ClassVar[str] = "failed"
 
     def __init_subclass__(cls, **attributes: str | int) -> None:
         """Set what a class declares in its header: `class RunBusy(JournalError, code="RYN402")`."""
@@ -150,6 +152,11 @@ class ForeignAwait(InternalError, code="RYN901"):
 def hint_of(code: str) -> str:
     """Return the hint of an error code."""
     return next((cls.hint for cls in all_errors() if cls.code == code), "")
+
+
+def name_of(code: str) -> str:
+    """Return the name of the errors with a code, by which `nodes` of skill.md handles them."""
+    return next((cls.error_name for cls in all_errors() if cls.code == code), ReynError.error_name)
 
 
 def all_errors() -> list[type[ReynError]]:

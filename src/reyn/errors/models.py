@@ -63,7 +63,7 @@ class ModelUnavailable(ModelError, code="RYN506", may_be_billed=False, is_transi
     hint = "Check that the server is running and that `base_url` is correct, then try again."
 
 
-class RateLimited(ModelError, code="RYN507", may_be_billed=False, is_transient=True):
+class RateLimited(ModelError, code="RYN507", may_be_billed=False, is_transient=True, error_name="rate_limited"):
     """The provider limits the rate of requests, or the account has no quota left."""
 
     hint = "Wait and try again, or configure a `fallback` for the model."
@@ -99,7 +99,7 @@ class PromptTooLong(ModelError, code="RYN512", may_be_billed=False):
     hint = "Shorten the instructions or the input, or use a model with a larger context window."
 
 
-class ModelTimeout(ModelError, code="RYN513", is_transient=True):
+class ModelTimeout(ModelError, code="RYN513", is_transient=True, error_name="timeout"):
     """The model did not answer within its `timeout`."""
 
     hint = "Raise the model's `timeout` in reyn.yaml or use a faster model, then try again."

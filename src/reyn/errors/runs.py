@@ -7,11 +7,11 @@ from typing import Self
 from reyn.errors.base import ReynError
 
 
-class AccessError(ReynError):
+class AccessError(ReynError, error_name="denied"):
     """Something is not permitted."""
 
 
-class ApprovalExpired(AccessError, code="RYN301", exit_code=1):
+class ApprovalExpired(AccessError, code="RYN301", exit_code=1, error_name="timeout"):
     """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
 
     hint = "Retry the run to visit the phase again. `limits.approval_seconds` sets how long an approval stays open."
@@ -275,7 +275,7 @@ class HeadMismatch(JournalError, code="RYN424"):
     hint = "Compare with a backup of the journal from the time when the hash was noted."
 
 
-class LimitError(ReynError, exit_code=3):
+class LimitError(ReynError, exit_code=3, error_name="limit"):
     """A limit stopped the run, or cannot be changed as requested."""
 
 

@@ -154,7 +154,7 @@ class InputInvalid(ContractError, code="RYN201"):
     )
 
 
-class AnswersRejected(ContractError, code="RYN202", exit_code=1):
+class AnswersRejected(ContractError, code="RYN202", exit_code=1, error_name="rejected"):
     """The model's answers in a phase were rejected until `max_phase_retries` was used up."""
 
     hint = (
@@ -164,7 +164,7 @@ class AnswersRejected(ContractError, code="RYN202", exit_code=1):
     turn_hint = "Say it in other words, or use a larger model."
 
 
-class ModelAborted(ContractError, code="RYN207", exit_code=1):
+class ModelAborted(ContractError, code="RYN207", exit_code=1, error_name="aborted"):
     """The model aborted a turn of a conversation. The conversation goes on with the next message."""
 
     hint = "Read the reason, then say it in other words, or use a larger model. What was completed is in the history."
@@ -197,7 +197,7 @@ class JoinFailed(ContractError, code="RYN208", exit_code=1):
     )
 
 
-class WorkNotDone(ContractError, code="RYN205", exit_code=1):
+class WorkNotDone(ContractError, code="RYN205", exit_code=1, error_name="rejected"):
     """A phase could not do an op of its `must`: the op was denied, or the model did not do it in its turns."""
 
     hint = (

@@ -130,6 +130,10 @@ def _leave_phase(life: L, body: kinds.PhaseCompleted) -> L:
     return replace(life, phase=body.next_phase) if body.next_phase else life
 
 
+def _handle_error(life: L, body: kinds.ErrorHandled) -> L:
+    return replace(life, phase=body.to) if body.to != kinds.TO_END else life
+
+
 def _roll_back(life: L, body: kinds.PhaseRolledBack) -> L:
     return replace(life, phase=body.to)
 
@@ -170,6 +174,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.TurnAborted: _continue,
     kinds.PhaseStarted: _enter_phase,
     kinds.PhaseCompleted: _leave_phase,
+    kinds.ErrorHandled: _handle_error,
     kinds.PhaseRolledBack: _roll_back,
     kinds.SkillCompleted: _complete,
     kinds.BudgetReserved: _reserve,

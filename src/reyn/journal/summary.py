@@ -35,6 +35,8 @@ class Stop(msgspec.Struct, frozen=True, gc=False):
 
     code: str = ""
     hint: str = ""
+    error_name: str = ""
+    """The name of the error, if it is not that of the code."""
     limit: tuple[str, int] | None = None
     """The cap that was reached: its name and value."""
     sub_run: str | None = None
@@ -258,8 +260,8 @@ def _resume(summary: S, body: kinds.RunResumed) -> S:
 
 
 def _fail(summary: S, body: kinds.RunFailed | kinds.RunBroken) -> S:
-    hint = body.hint if isinstance(body, kinds.RunFailed) else ""
-    return replace(summary, stop=replace(summary.stop, code=body.code, hint=hint))
+    hint, name = (body.hint, body.error_name) if isinstance(body, kinds.RunFailed) else ("", "")
+    return replace(summary, stop=replace(summary.stop, code=body.code, hint=hint, error_name=name))
 
 
 def _reach_limit(summary: S, body: kinds.LimitReached) -> S:

@@ -23,7 +23,7 @@ VISIT_SEARCH_SECONDS = 20.0
 
 
 class OpFailed(Exception):
-    """The op cannot be executed as requested. `fields` are added to the error result."""
+    """The op cannot be executed as requested. `fields` are added to the error result; `error_name` names the error."""
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)

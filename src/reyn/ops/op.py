@@ -22,7 +22,7 @@ from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
-from reyn.vocabulary import OpSpec, OpTarget
+from reyn.vocabulary import OpSpec, OpTarget, is_error_name
 from reyn.workspace import Change, FileError, Location, PathInvalid, RecordedFiles, Roots
 
 if TYPE_CHECKING:
@@ -71,7 +71,10 @@ class Call(msgspec.Struct, frozen=True):
         return self._result("ok", fields)
 
     def error(self, message: str, **fields: Any) -> Result:
-        """Return a result with status `error`. The model sees the message."""
+        """Return a result with status `error`. The model sees the message.
+
+        `error_name` among the fields is the name by which `nodes` of skill.md handles the error.
+        """
         return self._result("error", {"error": message, **fields})
 
     def timeout(self, message: str, **fields: Any) -> Result:
@@ -106,7 +109,9 @@ class Call(msgspec.Struct, frozen=True):
             case MemoryError() | RecursionError():
                 return self.error("the op needs more memory than is available")
         message = str(error)[:_MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()
-        return self.error(f"the op failed: {type(error).__name__}: {message}")
+        name = getattr(error, "error_name", "")
+        fields = {"error_name": name} if is_error_name(name) else {}
+        return self.error(f"the op failed: {type(error).__name__}: {message}", **fields)
 
 
 _MAX_ERROR_CHARS = 500

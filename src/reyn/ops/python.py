@@ -13,6 +13,7 @@ from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.programs import limits_of
 from reyn.permissions import Denied, Verdict, python_target, refusal
 from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary.error_names import named_error
 from reyn.vocabulary.schemas import BOOLEAN, STRING, arguments, array, integer, path, result, text
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class PythonOp:
             return fail(f"`{call.args['function']}`: {error.message}", sandbox=error.sandbox, **_output(error.output))
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
+        if named := named_error(done.value):
+            name, message = named
+            fields = {"error_name": name, "sandbox": done.sandbox, **_output(done.output)}
+            return call.error(f"`{call.args['function']}`: {message}", **fields)
         note = {"note": done.note} if done.note else {}
         return call.ok(value=done.value, sandbox=done.sandbox, **_output(done.output), **note)
 

@@ -58,7 +58,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
 
         if row.skill.startswith(AGENT_PREFIX):
             return None if is_claimed else NextAction("chat", run)
-    if question is not None and not question.is_answered:
+    if question is not None and not question.is_answered and not question.question.is_timer:
         return answer_action(run, question.question)
     if is_claimed:
         return None

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.core.child_effects import StartChildren
     from reyn.kernel.core.driver import ProgramCompiler
+    from reyn.kernel.core.errors_of_nodes import HandleError
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.world.op_performer import OpPerformer
@@ -166,7 +167,7 @@ class _OneVisit(CompiledSkill):
 
     entry: Visit | None = None
 
-    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+    def begin(self, move: Visit | Postprocess | HandleError, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
         entry, self.entry = self.entry, None
         if entry is None:
             raise RecordingEnded

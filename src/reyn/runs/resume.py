@@ -71,7 +71,8 @@ def _check_flags(
     journal: Journal, state: RunState, *, retry: bool, raised: Mapping[str, int | None], is_attended: bool
 ) -> None:
     run_id = state.run_id
-    if state.status == "waiting" and not (is_attended or raised or _is_answered(journal, state)):
+    is_timer = state.wait is not None and state.wait.is_timer  # the run goes on by itself when the time has come
+    if state.status == "waiting" and not (is_timer or is_attended or raised or _is_answered(journal, state)):
         assert state.wait is not None
         raise RunNotResumable(
             f"run `{run_id}` waits for a reply: {state.reason}",

@@ -187,6 +187,9 @@ class Timeline:
 
     def _question_line(self, body: Body, run: RecordedRun) -> _Line | None:
         match body:
+            case kinds.WaitOpened(wait=wait) if wait.is_timer:
+                self.activity = "waiting for the next attempt"
+                return _Line(2, "retry_waits", wait.message, {"wait": wait.id, "until": wait.expires_at})
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for a reply"
                 run.message_wait = wait.id if wait.is_message else ""
@@ -261,7 +264,7 @@ class Timeline:
                 return _Line(
                     1, "postprocessor", "postprocessor" if attempt == 1 else f"postprocessor (attempt {attempt})"
                 )
-        return _answer_line(body)
+        return _answer_line(body) or _error_line(body)
 
     def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: RecordedRun) -> _Line:
         used = usage.total if usage else 0
@@ -456,6 +459,19 @@ def _answer_line(body: Body) -> _Line | None:
             return _Line(1, "rolled_back", f"rolled back from {phase} to {to}: {reason}", {"from": phase, "to": to})
         case kinds.PostprocessorFailed(reason=reason, code=code):
             return _Line(2, "visit_failed", f"{reason} ({code})", {"code": code})
+    return None
+
+
+def _error_line(body: Body) -> _Line | None:
+    """Return the line of what a node does about an error."""
+    match body:
+        case kinds.VisitRetried(phase=phase, error=name, attempt=attempt, max=most):
+            data = {"phase": phase, "error": name, "attempt": attempt, "max": most, "wait_ms": body.wait_ms}
+            after = f" in {duration(body.wait_ms * 1000)}" if body.wait_ms else ""
+            return _Line(1, "visit_retried", f"{phase} is repeated{after} after {name} ({attempt} of {most})", data)
+        case kinds.ErrorHandled(phase=phase, error=name, to=handler):
+            data = {"phase": phase, "error": name, "to": handler}
+            return _Line(1, "error_handled", f"{name} of {phase} → {handler}", data)
     return None
 
 

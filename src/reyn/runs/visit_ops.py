@@ -119,7 +119,11 @@ class RecordedRun:
             case kinds.PhaseStarted(phase=phase, visit=visit):
                 self.phase, self.visit, self.ops, self.visit_cost = phase, visit, {}, kinds.Charge()
                 self.visit_ops = VisitOps()
-            case kinds.PhaseCompleted(next_phase=str(phase)) | kinds.PhaseRolledBack(to=phase):
+            case (
+                kinds.PhaseCompleted(next_phase=str(phase))
+                | kinds.PhaseRolledBack(to=phase)
+                | kinds.ErrorHandled(to=phase)
+            ):
                 self.phase, self.visit = phase, 0
         self.visit_ops.add(body)
 
@@ -159,8 +163,8 @@ def _how_it_ended(
     body: kinds.PhaseCompleted | kinds.PhaseAborted | kinds.PhaseFailed,
 ) -> tuple[str, str, dict[str, Any]]:
     match body:
-        case kinds.PhaseFailed(reason=reason):
-            return "visit_failed", f"visit failed: {reason}", {}
+        case kinds.PhaseFailed(reason=reason, error_name=name):
+            return "visit_failed", f"visit failed: {reason}", {"error": name} if name else {}
         case kinds.PhaseAborted(reason=reason, code=code) if code:
             return "turn_failed", f"no reply: {reason} ({code})", {"code": code}
         case kinds.PhaseAborted(reason=reason):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reyn.skills.error_settings import NODE_ERROR
+from reyn.skills.error_types import error_sources, error_type
 from reyn.skills.values import END, skill_of
 
 if TYPE_CHECKING:
@@ -52,8 +54,11 @@ def _arriving(skill: Skill, node: str, seen: frozenset[str]) -> tuple[ArtifactTy
         return ()
     found: dict[str, ArtifactType] = {}
     before = [one for one in skill.graph if node in skill.graph[one]]
-    if node == skill.entry or not before:
+    handles = error_sources(skill, node)
+    if node == skill.entry or not (before or handles):
         return None
+    if handles:
+        found[NODE_ERROR] = error_type(skill, node)
     for one in before:
         types = _produced(skill, one, node, seen | {node})
         if types is None:

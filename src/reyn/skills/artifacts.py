@@ -8,7 +8,7 @@ from reyn.documents import Document, nearest
 from reyn.errors import codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.names import is_valid_name
-from reyn.skills.values import USER_MESSAGE, ArtifactType
+from reyn.skills.values import BUILT_IN, ArtifactType
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
@@ -23,7 +23,7 @@ class Artifacts:
 
     def __init__(self, folder: SkillFolder) -> None:
         self._folder = folder
-        self._types: dict[str, ArtifactType | None] = {USER_MESSAGE.name: USER_MESSAGE}
+        self._types: dict[str, ArtifactType | None] = {**BUILT_IN}
 
     def get(self, source: Document, name: str, *path: str | int) -> ArtifactType | None:
         """Return the type with a name; report it at `path` of `source` if there is none."""
@@ -39,23 +39,27 @@ class Artifacts:
         self._types[name] = derived
         return derived
 
-    def check_user_message(self) -> None:
-        """Report a file of the skill that redefines the built-in `user_message`."""
-        file = f"artifacts/{USER_MESSAGE.name}.yaml"
-        document = self._folder.read(file) if self._folder.path_of(file).is_file() else None
-        if document is None:
-            return
-        if _without_annotations(document.value) == _without_annotations(USER_MESSAGE.schema):
-            message = f"`{USER_MESSAGE.name}` is built in; this file is ignored"
-            self._folder.report(document, codes.WRONG_NAME, message, fix="delete the file", severity="warning")
-        else:
-            message = f"`{USER_MESSAGE.name}` is built in and cannot be redefined"
-            self._folder.report(document, codes.WRONG_NAME, message, fix="rename the file and every reference to it")
+    def check_built_in(self) -> None:
+        """Report files of the skill that redefine a built-in type."""
+        for name, built_in in BUILT_IN.items():
+            file = f"artifacts/{name}.yaml"
+            document = self._folder.read(file) if self._folder.path_of(file).is_file() else None
+            if document is None:
+                continue
+            if _without_annotations(document.value) == _without_annotations(built_in.schema):
+                message, fix = f"`{name}` is built in; this file is ignored", "delete the file"
+                self._folder.report(document, codes.WRONG_NAME, message, fix=fix, severity="warning")
+            else:
+                message, fix = (
+                    f"`{name}` is built in and cannot be redefined",
+                    "rename the file and every reference to it",
+                )
+                self._folder.report(document, codes.WRONG_NAME, message, fix=fix)
 
     def _read(self, source: Document, name: str, path: tuple[str | int, ...]) -> ArtifactType | None:
         file = f"artifacts/{name}.yaml"
         if not is_valid_name(name) or not self._folder.exists(file):
-            fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), USER_MESSAGE.name])
+            fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *BUILT_IN])
             self._folder.report(
                 source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", *path, fix=fix
             )

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import msgspec
 
 from reyn.errors import GraphvizUnavailable
+from reyn.skills.error_settings import NODE_ERROR
 from reyn.skills.fan_out import phases_of_branches
-from reyn.skills.graph import may_finish, successors
+from reyn.skills.graph import handlers_of, may_finish, successors
 from reyn.skills.values import END, Branch, Skill
 
 _START = ""  # the source of the edge into the entry; no phase has this name
@@ -68,17 +70,30 @@ def edges(skill: Skill) -> tuple[Edge, ...]:
     """Return every edge once, ordered by source."""
     discovered, loops = _walk(skill)
     return tuple(
-        Edge(
-            node,
-            target,
-            _artifact_into(skill, target),
-            (node, target) in loops,
-            " ".join(skill.edge_texts.get(node, {}).get(target, "").split()),
-            _condition(skill, node, target),
-        )
+        edge
         for node in discovered
-        for target in _targets_of(skill, node)
+        for edge in (
+            *(
+                Edge(
+                    node,
+                    target,
+                    _artifact_into(skill, target),
+                    (node, target) in loops,
+                    " ".join(skill.edge_texts.get(node, {}).get(target, "").split()),
+                    _condition(skill, node, target),
+                )
+                for target in _targets_of(skill, node)
+            ),
+            *_error_edges(skill, node, loops),
+        )
     )
+
+
+def _error_edges(skill: Skill, node: str, loops: set[tuple[str, str]]) -> Iterator[Edge]:
+    """Yield the edges that errors of a node take."""
+    for target in handlers_of(skill, node):
+        names = [name for name, to in skill.nodes[node].on_error.items() if to == target]
+        yield Edge(node, target, NODE_ERROR, (node, target) in loops, f"on error {', '.join(names)}")
 
 
 def node_kind(skill: Skill, node: str) -> str:
@@ -87,16 +102,25 @@ def node_kind(skill: Skill, node: str) -> str:
 
 
 def branch_lines(skill: Skill, node: str) -> list[str]:
-    """Return what a node runs, a line for each kind of branch; nothing for other nodes."""
+    """Return what a node runs, a line for each kind of branch, and how often it is repeated."""
     settings = skill.fan_out(node)
     if settings is None:
-        return []
+        return _retry_lines(skill, node)
     need = "" if settings.need == "all" else f", need {settings.need}"
     if settings.each is not None:
         each, [branch] = settings.each, settings.branches
-        return [f"each {each.items} ⇉ {_branch_text(branch)}, {each.max_parallel} at a time{need}"]
+        line = f"each {each.items} ⇉ {_branch_text(branch)}, {each.max_parallel} at a time{need}"
+        return [line, *_retry_lines(skill, node)]
     *first, last = [f"{branch.name} ⇉ {_branch_text(branch)}" for branch in settings.branches]
-    return [*first, f"{last}{need}"]
+    return [*first, f"{last}{need}", *_retry_lines(skill, node)]
+
+
+def _retry_lines(skill: Skill, node: str) -> list[str]:
+    retry = skill.nodes[node].retry if node in skill.nodes else None
+    if retry is None:
+        return []
+    wait = f", after {retry.backoff} or more" if retry.wait_ms(1) else ""
+    return [f"retry up to {retry.max} times on {', '.join(retry.on)}{wait}"]
 
 
 def _branch_text(branch: Branch) -> str:
@@ -222,6 +246,10 @@ def _targets_of(skill: Skill, node: str) -> tuple[str, ...]:
     return successors(skill, node) + ((END,) if finishes else ())
 
 
+def _all_targets(skill: Skill, node: str) -> tuple[str, ...]:
+    return (*_targets_of(skill, node), *handlers_of(skill, node))
+
+
 def _walk(skill: Skill) -> tuple[tuple[str, ...], set[tuple[str, str]]]:
     """Traverse the graph depth first; return the nodes in order of discovery, and the edges that lead back."""
     discovered: dict[str, None] = {}
@@ -235,7 +263,7 @@ def _walk(skill: Skill) -> tuple[tuple[str, ...], set[tuple[str, str]]]:
         if root in discovered:
             continue
         discovered[root] = None
-        path = [(root, iter(_targets_of(skill, root)))]
+        path = [(root, iter(_all_targets(skill, root)))]
         while path:
             node, targets = path[-1]
             target = next(targets, None)
@@ -244,7 +272,7 @@ def _walk(skill: Skill) -> tuple[tuple[str, ...], set[tuple[str, str]]]:
                 path.pop()
             elif target not in discovered:
                 discovered[target] = None
-                path.append((target, iter(_targets_of(skill, target))))
+                path.append((target, iter(_all_targets(skill, target))))
             elif target not in finished:
                 loops.add((node, target))
     return tuple(discovered), loops

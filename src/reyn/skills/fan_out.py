@@ -45,7 +45,8 @@ def branch_skill(skill: Skill, branch: Branch) -> Skill:
         edge_texts={},
         rules={},
         conditions={},
-        nodes={branch.do: skill.nodes[branch.do]} if branch.do in skill.nodes else {},
+        # The run of a branch has no handlers: its error is that of the node, which has some.
+        nodes={branch.do: replace(skill.nodes[branch.do], on_error={})} if branch.do in skill.nodes else {},
         types={},
         state={},
         description="",

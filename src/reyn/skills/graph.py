@@ -42,8 +42,20 @@ def reachable(graph: Mapping[str, Iterable[str]], entry: str) -> list[str]:
 
 def predecessors(skill: Skill, phase: str) -> list[str]:
     """Return every node from which a phase can be reached."""
-    sources = _sources(skill.graph)
+    sources = _sources(with_handlers(skill))
     return reachable(sources | {"": sources.get(phase, [])}, "")[1:]
+
+
+def with_handlers(skill: Skill) -> dict[str, tuple[str, ...]]:
+    """Return every node that can follow each node: its successors, and the handlers of its errors."""
+    if not any(settings.on_error for settings in skill.nodes.values()):
+        return skill.graph
+    return {node: (*targets, *handlers_of(skill, node)) for node, targets in skill.graph.items()}
+
+
+def handlers_of(skill: Skill, node: str) -> tuple[str, ...]:
+    """Return the nodes at which errors of a node arrive, each once."""
+    return tuple(dict.fromkeys(skill.nodes[node].on_error.values())) if node in skill.nodes else ()
 
 
 def dead_ends(graph: Mapping[str, Iterable[str]], finishing: Iterable[str]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -61,7 +62,10 @@ class GraphReader:
         if END in self._edges:
             self._report(codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="remove this key")
         self._check_reserved_names()
-        nodes = reachable({node: edges.targets for node, edges in self._edges.items()}, self._entry)
+        targets = {node: [*edges.targets] for node, edges in self._edges.items()}
+        for node, settings in self._nodes.items():
+            targets[node] = [*targets.get(node, ()), *settings.on_error.values()]
+        nodes = reachable(targets, self._entry)
         for name in sorted(self._named() - {END, *nodes}):
             if not is_skill_node(name) and not (is_valid_name(name) and self._folder.exists(f"phases/{name}.md")):
                 self.report_unknown_phase(name)
@@ -76,7 +80,9 @@ class GraphReader:
 
     def _named(self) -> set[str]:
         """Return every node that skill.md names."""
-        return {self._entry, *self._edges, *(name for edges in self._edges.values() for name in edges.targets)}
+        handlers = (name for settings in self._nodes.values() for name in settings.on_error.values())
+        targets = (name for edges in self._edges.values() for name in edges.targets)
+        return {self._entry, *self._edges, *targets, *handlers}
 
     def edges_of(self, node: str) -> NodeEdges:
         return self._edges.get(node, NO_EDGES)
@@ -153,5 +159,10 @@ class GraphReader:
 
     def path_of(self, node: str) -> KeyPath:
         """Return the path in skill.md that names a node."""
-        found = (edges.targets[node] for edges in self._edges.values() if node in edges.targets)
+        named = (edges.targets[node] for edges in self._edges.values() if node in edges.targets)
+        found = chain(named, () if node in self._edges else self._handler_paths(node))
         return next(found, ("graph", node) if node in self._edges else ("entry",))
+
+    def _handler_paths(self, node: str) -> Iterator[KeyPath]:
+        for name, settings in self._nodes.items():
+            yield from (("nodes", name, "on_error", error) for error, to in settings.on_error.items() if to == node)

@@ -19,6 +19,7 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, check_must, members, must_groups
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.edges import without_model
+from reyn.skills.error_types import with_error_types
 from reyn.skills.flow import impossible_paths
 from reyn.skills.folder import SkillFolder, is_inside_project
 from reyn.skills.front_matter import (
@@ -198,7 +199,7 @@ class _Loader:
                 "modules": self.modules.sources(),
             }
         )
-        skill = self.graph.with_inferred_phases(skill)
+        skill = with_error_types(self.graph.with_inferred_phases(skill))
         self.graph.check_dead_ends(graph, skill.phases)
         skill = nodes.with_checks(skill, self._steps, self.modules.sources)
         for node, message in mismatched_results(skill):
@@ -222,7 +223,7 @@ class _Loader:
         else:
             self._check_folder_name()
         self.folder.check_names()
-        self.artifacts.check_user_message()
+        self.artifacts.check_built_in()
 
     def _check_folder_name(self) -> None:
         """Report a name that differs from the folder, by which the skill is found: rules of the operator name it."""

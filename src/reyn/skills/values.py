@@ -16,6 +16,7 @@ from reyn.config.values import ContextChoice
 from reyn.documents import TrustClasses, trust_classes
 from reyn.journal import Blob, ordered
 from reyn.jsonschema import Schema
+from reyn.skills.error_settings import NODE_ERROR, Retry
 from reyn.skills.state_fields import StateField
 
 DEFAULT_OPS = ("file", "ask_user")
@@ -44,6 +45,30 @@ USER_MESSAGE = ArtifactType(
     {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
     "What the user said.",
 )
+
+
+ERROR_TYPE = ArtifactType(
+    NODE_ERROR,
+    {
+        "type": "object",
+        "properties": {
+            "error": {"type": "string"},
+            "message": {"type": "string"},
+            "code": {"type": "string"},
+            "node": {"type": "string"},
+            "attempts": {"type": "integer", "minimum": 1},
+            "input": {
+                "type": "object",
+                "properties": {"type": {"type": "string"}, "data": {}},
+                "required": ["type", "data"],
+            },
+        },
+        "required": ["error", "message", "code", "node", "attempts", "input"],
+    },
+    "The error of a node, and what arrived at it.",
+)
+BUILT_IN = {one.name: one for one in (USER_MESSAGE, ERROR_TYPE)}
+"""The artifact types that need no file."""
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="step"):
@@ -245,9 +270,13 @@ class NodeSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
             fails.
         on_item_error: What the failure of a branch does: `fail` ends the others and the visit, `collect` leaves it out
             of the joined artifact and lists it under `errors`, `retry` runs it again before it fails.
+        retry: How often a visit that fails is repeated.
+        on_error: The node to which the run goes on after an error, by its name; `*` stands for all but `limit`.
     """
 
-    TRUST: ClassVar[TrustClasses] = trust_classes(plain="fill need on_item_error as", section="each all check")
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="fill need on_item_error as on_error", section="each all check retry"
+    )
 
     fill: dict[str, str] = {}
     each: Each | None = None
@@ -256,6 +285,8 @@ class NodeSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     need: Literal["all", "any"] | Annotated[int, msgspec.Meta(ge=1)] = "all"
     on_item_error: Literal["fail", "collect", "retry"] = "fail"
     check: tuple[AnyStep, ...] = ()
+    retry: Retry | None = None
+    on_error: dict[str, str] = {}
 
     @property
     def is_fan_out(self) -> bool:

@@ -4,6 +4,7 @@ A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract 
 specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
+from reyn.vocabulary.error_names import is_error_name
 from reyn.vocabulary.specs import (
     EFFECT_ORDER,
     PERMISSIONS,
@@ -24,4 +25,5 @@ __all__ = [
     "OpTarget",
     "Vocabulary",
     "form_name",
+    "is_error_name",
 ]

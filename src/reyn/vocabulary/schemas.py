@@ -60,7 +60,7 @@ def arguments(
 def result(kind: str, op: str | None, fields: Fields) -> dict[str, Any]:
     """Return the closed schema of a result: the envelope, the error fields and the fields of the form."""
     envelope = _constants(kind, op) | {"status": {"enum": list(OP_STATUSES)}}
-    error_fields = {name: {"type": "string"} for name in ("error", "rule", "reason", "note")}
+    error_fields = {name: {"type": "string"} for name in ("error", "error_name", "rule", "reason", "note")}
     return {
         "type": "object",
         "properties": envelope | fields | error_fields,

@@ -150,6 +150,14 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The targets that calls can name; empty if they are not limited."""
     gate_field: str | None = None
     """The field that names what the op checks. Its result has `passed`, which is a verdict in the phase's handoff."""
+    errors: tuple[str, ...] = ()
+    """The names of its errors, besides `timeout`, `denied` and `failed`; `*` if it may name others."""
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """The names of its errors, by which `nodes` of skill.md handles them."""
+        own = (*self.errors, *(("timeout",) if self.takes_time else ()))
+        return (*dict.fromkeys(own), "denied", "failed")
 
     def may_overlap(self, args: dict[str, Any]) -> bool:
         """Return whether a native call with these arguments may be performed at the same time as others."""

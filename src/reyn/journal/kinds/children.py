@@ -83,7 +83,8 @@ class ChildEnded(_Child, frozen=True):
     `summary` is the reason of its last decision, `handoff` the last handoff that one of its phases recorded, `phases`
     the artifacts of its latest visits. `acted` names the unsafe ops that it, and the runs below it, have completed or
     begun; for an agent, since the last message to it; for the state `rejected`, those of an earlier run that a
-    person decided not to repeat. `open` is true if the conversation can take another message.
+    person decided not to repeat. `open` is true if the conversation can take another message. `error_name` is the name
+    of the error, if the run failed or was aborted.
     """
 
     state: TaskState = "completed"
@@ -103,6 +104,7 @@ class ChildEnded(_Child, frozen=True):
     open: bool = False
     text: ContentName | None = None
     acted: str = ""
+    error_name: str = ""
 
 
 @event("child_stopped", v=1, origin="outcome")
@@ -110,7 +112,8 @@ class ChildStopped(Body, frozen=True):
     """A sub-run stopped and can be resumed; this run stops for the same reason.
 
     `status` and `reason` are those of the sub-run: `failed` comes with `code` and `hint`, `limited` with `limit` and
-    `value`, `waiting` with `wait`. `active` is its execution time in microseconds since it last stopped.
+    `value`, `waiting` with `wait`. `active` is its execution time in microseconds since it last stopped. `error_name`
+    is the name of its error if it is not that of the code.
     """
 
     call: str
@@ -123,3 +126,4 @@ class ChildStopped(Body, frozen=True):
     wait: Question | None = None
     active: Count = 0
     hint: str = ""
+    error_name: str = ""

@@ -130,12 +130,14 @@ class RunResumed(Body, frozen=True):
 class RunFailed(Body, frozen=True):
     """The run stopped on an error; `resume --retry` retries it.
 
-    `code` is the code of the error. `hint` is set if there is more specific advice than the hint of the code.
+    `code` is the code of the error. `hint` is set if there is more specific advice than the hint of the code, and
+    `error_name` is the name of the error if it is not that of the code.
     """
 
     code: str
     reason: DerivedText
     hint: DerivedText = ""
+    error_name: str = ""
 
 
 @event("run_broken", v=1, origin="outside", enters="failed")

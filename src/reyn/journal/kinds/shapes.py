@@ -258,6 +258,8 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 MESSAGE = "message"
 """The reason of a wait for the next message of a conversation; the id of the wait ends with it."""
+RETRY = "retry"
+"""The reason of a wait before a failed visit is repeated."""
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -268,10 +270,12 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             reply must name the question, the id is `ask-` and the beginning of the hash of what the reply authorises,
             so that no reply applies to anything else.
         reason: `question`, `message` (the next message of a conversation), `approval` (of an op), `decision` (approval
-            of a phase's decision) or `unsafe` (the outcome of an op is unknown after a crash).
+            of a phase's decision), `unsafe` (the outcome of an op is unknown after a crash) or `retry` (a failed visit
+            is repeated when the time has come, or as soon as a person replies `now`).
         message: The text for the user.
         response_schema: The JSON Schema of the reply.
-        expires_at: When an approval expires, in microseconds since 1970, UTC; null if the question does not expire.
+        expires_at: When an approval expires, or a visit is repeated, in microseconds since 1970, UTC; null if the
+            question does not expire.
         run: The sub-run that asks; null if the run itself asks.
         suggestions: Suggested replies. Any other reply that matches the schema is accepted, too.
         code: The error code of the turn before, if a conversation waits for its next message because the model gave
@@ -291,6 +295,11 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_message(self) -> bool:
         """Whether a conversation waits for its next message. Such a wait is no question."""
         return self.reason == MESSAGE
+
+    @property
+    def is_timer(self) -> bool:
+        """Whether the run goes on by itself at `expires_at`: no reply is needed."""
+        return self.reason == RETRY
 
     @property
     def is_approval(self) -> bool:

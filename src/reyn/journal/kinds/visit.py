@@ -63,6 +63,8 @@ class StepCompleted(Body, frozen=True):
     result_of: str = ""
 
 
+TO_END = "end"
+"""Stands for the end of the run where an event names the next node."""
 Scalar = str | int | float | bool | None
 """A value that an expression has read; lists, objects and long texts are described in words."""
 
@@ -383,7 +385,7 @@ class PhaseFailed(Body, frozen=True):
 
     `attempts` is the number of model calls, `code` the code of the error. `done` has the arguments of the unsafe ops
     that succeeded. `steps` lists the unsafe ops and sub-runs that steps completed; the next attempt takes over their
-    results.
+    results. `error_name` is the name of the error if it is not that of the code: an op, a step or a sub-run named it.
     """
 
     phase: str
@@ -393,6 +395,36 @@ class PhaseFailed(Body, frozen=True):
     code: str = "RYN202"
     done: tuple[ContentName, ...] = ()
     steps: ContentName | None = None
+    error_name: str = ""
+
+
+@event("visit_retried", v=1, origin="derived")
+class VisitRetried(Body, frozen=True):
+    """A failed visit of `phase` is repeated with the same input, as `retry` of the node says.
+
+    `error` is the name of its error, `attempt` counts the repetitions, of which there are at most `max`. The next visit
+    begins `wait_ms` milliseconds after it has started.
+    """
+
+    phase: str
+    error: str
+    attempt: Count
+    max: Count
+    wait_ms: Count = 0
+
+
+@event("error_handled", v=1, origin="derived")
+class ErrorHandled(Body, frozen=True):
+    """A visit of `phase` failed or was aborted, and the run goes on at the node `to`, as `on_error` of the node says.
+
+    `error` is the name of the error. The artifact that was stored before this event arrives at `to`, or is the final
+    one if that is `end`.
+    """
+
+    phase: str
+    error: str
+    to: str
+    artifact: ArtifactRef
 
 
 @event("phase_rolled_back", v=1, origin="derived")

@@ -24,6 +24,7 @@ from reyn.kernel.core.effects import (
     TurnInterrupted,
     decode_answer,
 )
+from reyn.kernel.core.errors_of_nodes import HandleError, NodeFailed, failure_in_visit
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.core.tape import RecordingEnded, Tape
 
@@ -44,8 +45,8 @@ class Program(Protocol):
     @property
     def settings(self) -> RunSettings: ...
 
-    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
-        """Return the coroutine of a visit, or of the postprocessor."""
+    def begin(self, move: Visit | Postprocess | HandleError, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+        """Return the coroutine of a visit, of the postprocessor, or of the way to the handler of an error."""
         ...
 
 
@@ -146,7 +147,7 @@ class Driver:
     async def _step(self) -> None:
         tape, skill = self.tape, self._compiled_skill()
         move = next_move(tape.state, skill.skill, skill.settings)
-        if isinstance(move, Visit | Postprocess):
+        if isinstance(move, Visit | Postprocess | HandleError):
             tape.drop_content()
             await self._advance(skill.begin(move, tape))
         else:
@@ -169,8 +170,8 @@ class Driver:
                     raise ForeignAwait(f"a visit awaited {effect!r}, which is not an effect")
                 try:
                     result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
-                except TurnInterrupted as interruption:
-                    if self.world is not None:
+                except (TurnInterrupted, NodeFailed) as interruption:
+                    if self.world is not None and isinstance(interruption, TurnInterrupted):
                         await self.world.settle()  # what was started ahead
                     effect = coroutine.throw(interruption)
                 else:
@@ -183,6 +184,8 @@ class Driver:
     async def _resolve(self, effect: Effect[Any]) -> Any:
         """Return the result of an effect. A failure stops the run; when the run is resumed, the effect is retried."""
         tape = self.tape
+        if isinstance(effect, Pause) and effect.stop is not None:
+            self._stop(effect.stop, effect.key)
         while True:
             self._take_external_events()
             if tape.state.status != "running":
@@ -208,7 +211,13 @@ class Driver:
                 continue
             if isinstance(outcome, effect.outcomes):
                 return effect.result(outcome, tape.content)
-            tape.emit(stop_for(outcome, tape.state))
+            self._stop(stop_for(outcome, tape.state), outcome.call)  # type: ignore[attr-defined]  # outcomes have it
+
+    def _stop(self, stop: Body, call: str) -> None:
+        """Stop the run, unless the node of the visit handles the error."""
+        if (failed := failure_in_visit(stop, self.tape.state, self._compiled_skill().skill, call)) is not None:
+            raise failed
+        self.tape.emit(stop)
 
     async def _permit(self, effect: Permit) -> Body | None:
         """Return the denial or the question that is recorded for a step; the world decides at the end of the tape."""

@@ -351,9 +351,13 @@ class Ask(Effect[Any]):
 
 @dataclass
 class Pause(Effect[None]):
-    """Continue only while the run is running: after an event that stopped it, when it is resumed."""
+    """Continue only while the run is running: after an event that stopped it, when it is resumed.
+
+    `stop` is the limit that stops it first. A node that handles the error `limit` receives `NodeFailed` instead.
+    """
 
     key: str = ""
+    stop: kinds.LimitReached | None = None
 
 
 @dataclass

@@ -69,8 +69,7 @@ def repeated_failure(state: RunState, settings: RunSettings, op: str, times: int
 async def within_limits(tape: Tape, settings: RunSettings) -> None:
     """Stop the run if a limit is reached; return once no limit is."""
     while (stop := limit_reached(tape.state, settings)) is not None:
-        tape.emit(stop)
-        await Pause()
+        await Pause(stop=stop)
 
 
 def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
@@ -111,8 +110,7 @@ async def within_allowance(tape: Tape) -> None:
         if allowed is None or over <= allowed:
             return
         reason = f"phase `{tape.state.phase}`: call {call} used {over:,} tokens more than the model was allowed"
-        tape.emit(kinds.LimitReached("overrun", allowed, tape.state.phase, reason))
-        await Pause()
+        await Pause(stop=kinds.LimitReached("overrun", allowed, tape.state.phase, reason))
 
 
 def act_turns(state: RunState, settings: RunSettings, phase_limit: int) -> int:

@@ -103,7 +103,7 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     """Visit the phase of a failed visit again; continue everything else where it was."""
     ending, started, visit = state.ending, state.started, state.visit
     if state.status == "failed" and ending is not None and ending.kind in ("failure", "unanswered", "post_failure"):
-        visit = replace(visit, is_continued=ending.kind == "unanswered")
+        visit = replace(visit, is_continued=ending.kind == "unanswered", attempt=0)
         ending = Ending("finish") if ending.kind == "post_failure" else None
     if body.skill_hash is not None:
         skill = body.skill or started.skill
@@ -241,7 +241,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     completed = CompletedVisit(body.phase, visit.input, artifact, *before, done, body.steps)
     return replace(
         state,
-        visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),
+        visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False, attempt=0),
         history=history.with_decision(completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered),
     )
 
@@ -262,16 +262,28 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
-    ending = Ending("failure", body.reason, body.code)
+    ending = Ending("failure", body.reason, body.code, body.error_name)
     visit, history = replace(state.visit, is_open=False), state.history.with_done(body.phase, body.done, body.steps)
     return replace(state, visit=visit, history=history, ending=ending, aborted=None, recovery=_SETTLED)
+
+
+def on_visit_retried(state: RunState, body: kinds.VisitRetried) -> RunState:
+    """Visit the phase again, with the same input."""
+    return replace(state, visit=replace(state.visit, attempt=body.attempt), ending=None)
+
+
+def on_error_handled(state: RunState, body: kinds.ErrorHandled) -> RunState:
+    """Go on at the handler. What the failed visits did stays known to later visits of their phase."""
+    ending = Ending("finish") if body.to == kinds.TO_END else None
+    visit = replace(state.visit, input=body.artifact, rollback=None, is_continued=False, attempt=0)
+    return replace(state, visit=visit, ending=ending)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
     """Return to the previous visit, with the artifacts and handoffs that it could read. Conversations stay."""
     return replace(
         state,
-        visit=replace(state.visit, input=body.input, rollback=kinds.RollbackRef(body.rejected, body.reason)),
+        visit=replace(state.visit, input=body.input, rollback=kinds.RollbackRef(body.rejected, body.reason), attempt=0),
         history=state.history.rolled_back(),
         ending=None,
     )

@@ -10,6 +10,7 @@ from reyn.context.frame import Repetition
 from reyn.errors import InternalError
 from reyn.journal import Body, kinds
 from reyn.journal.summary import PATH_LENGTH, limit_of
+from reyn.kernel.core.errors_of_nodes import HandleError, after_failure, at_limit, wait_of
 from reyn.kernel.core.limits import allowance_reason, refusal_reason, visits_left
 from reyn.skills import Skill, may_finish
 
@@ -33,6 +34,8 @@ class Visit(msgspec.Struct, frozen=True):
         left: How often each successor may still be visited; empty if visits are not limited.
         reply: The hash of the artifact of the last visit, if it is known.
         done: The arguments of unsafe ops that succeeded in visits of the phase that failed or were rolled back.
+        attempt: How often the visit has failed and is repeated, as `retry` of the node says.
+        wait_ms: How long to wait before it, in milliseconds.
     """
 
     phase: str
@@ -46,6 +49,8 @@ class Visit(msgspec.Struct, frozen=True):
     left: dict[str, int] = {}
     reply: str = ""
     done: tuple[str, ...] = ()
+    attempt: int = 0
+    wait_ms: int = 0
 
 
 class Postprocess(msgspec.Struct, frozen=True):
@@ -57,7 +62,7 @@ class Postprocess(msgspec.Struct, frozen=True):
 
 
 Closing = kinds.SkillCompleted | kinds.SkillAborted | kinds.RunFailed
-Move = Visit | Postprocess | Closing | kinds.PhaseRolledBack | kinds.LimitReached
+Move = Visit | Postprocess | HandleError | Closing | kinds.VisitRetried | kinds.PhaseRolledBack | kinds.LimitReached
 
 
 def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
@@ -73,12 +78,12 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     if cap is not None and visit > cap and not skill.holds_conversation(phase):
         often = "once" if cap == 1 else f"{cap} times"
         reason = f"phase `{phase}` was visited {often}, the maximum that `max_phase_visits` allows"
-        return kinds.LimitReached("max_phase_visits", cap, phase, reason)
+        return at_limit(kinds.LimitReached("max_phase_visits", cap, phase, reason), state, skill, settings)
     left = visits_left(state, skill, settings, phase)
     if left and max(left.values()) <= 0 and skill.node_kind(phase) == "phase" and not may_finish(skill, phase):
         names = " and ".join(f"`{name}`" for name in left)
         reason = f"phase `{phase}` has no successor left: {names} reached `max_phase_visits`, which is {cap}"
-        return kinds.LimitReached("max_phase_visits", cap or 0, phase, reason)
+        return at_limit(kinds.LimitReached("max_phase_visits", cap or 0, phase, reason), state, skill, settings)
     artifact = state.visit.input
     assert artifact is not None
     next_phase, repeats = history.times_decided(phase, artifact.hash)
@@ -94,6 +99,8 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         left,
         history.trail[-1].artifact.hash if history.trail else "",
         history.done.get(phase, ()),
+        state.visit.attempt,
+        wait_of(state, skill) if state.visit.attempt else 0,
     )
 
 
@@ -114,12 +121,14 @@ def _end(state: RunState, ending: Ending, skill: Skill) -> Move:
         if skill.postprocessor is not None and output.result is None:
             return Postprocess(output.artifact, state.history.total_steps, output.post_attempts + 1)
         return kinds.SkillCompleted(output.result or output.artifact)
+    if ending.kind in ("failure", "abort") and (move := after_failure(state, ending, skill)) is not None:
+        return move
     if ending.kind in ("abort", "no_progress"):
         return kinds.SkillAborted(state.phase, ending.reason)
     if ending.kind in ("failure", "unanswered") and skill.on_phase_failure == "rollback" and state.history.trail:
         before = state.history.trail[-1]
         return kinds.PhaseRolledBack(state.phase, before.phase, before.input, before.artifact, ending.reason)
-    return kinds.RunFailed(ending.code, ending.reason)
+    return kinds.RunFailed(ending.code, ending.reason, error_name=ending.error_name)
 
 
 def stop_for(outcome: Body, state: RunState) -> Body:
@@ -137,5 +146,6 @@ def stop_for(outcome: Body, state: RunState) -> Body:
             reason = f"sub-run `{outcome.run}`: {outcome.reason}"
             return kinds.LimitReached(outcome.limit, outcome.value, state.phase, reason)
         case kinds.ChildStopped():
-            return kinds.RunFailed(outcome.code, f"sub-run `{outcome.run}`: {outcome.reason}", outcome.hint)
+            reason = f"sub-run `{outcome.run}`: {outcome.reason}"
+            return kinds.RunFailed(outcome.code, reason, outcome.hint, outcome.error_name)
     raise InternalError(f"`{outcome.kind}` does not stop a run")

@@ -87,6 +87,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.PhaseFailed: rules.on_phase_failed,
     kinds.PhaseAborted: rules.on_phase_aborted,
     kinds.TurnAborted: rules.on_turn_aborted,
+    kinds.VisitRetried: rules.on_visit_retried,
+    kinds.ErrorHandled: rules.on_error_handled,
     kinds.PhaseRolledBack: rules.on_phase_rolled_back,
     kinds.PostprocessorStarted: rules.on_postprocessor_started,
     kinds.PostprocessorCompleted: rules.on_postprocessor_completed,

@@ -74,6 +74,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     input: kinds.ArtifactRef | None = None
     rollback: kinds.RollbackRef | None = None
     """Why the phase is entered again."""
+    attempt: int = 0
+    """How often the visit has failed and is repeated, as `retry` of the node says."""
     latest: dict[str, str] = {}
     """The latest artifacts when the visit started."""
     ops: int = 0
@@ -279,6 +281,7 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     kind: Literal["finish", "abort", "failure", "unanswered", "no_progress", "post_failure"]
     reason: str = ""
     code: str = ""
+    error_name: str = ""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
@@ -303,6 +306,7 @@ class Models(msgspec.Struct, frozen=True, gc=False):
     """How many tokens a prompt for the run's own model may have."""
     calibration: dict[str, int] = {}
     """The factor, per mille, between counted and reported tokens of prompts, by model."""
+
     # -- rules ----------------------------------------------------------------------------------------
 
     def calibrated(self, model: str, counted: int, reported: int) -> Models:

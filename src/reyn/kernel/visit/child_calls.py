@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace as replace_fields
+
 from reyn.journal import kinds
-from reyn.kernel.core.child_effects import ExecuteChild, PlanChild
+from reyn.kernel.core.child_effects import CancelChild, ExecuteChild, PlanChild
 from reyn.kernel.core.effects import UnknownOutcome
+from reyn.kernel.core.errors_of_nodes import NodeFailed
 from reyn.kernel.visit.waits import ask_operator
 
 if TYPE_CHECKING:
@@ -38,6 +41,12 @@ async def plan_child(
     return await plan
 
 
+async def end_failed(started: kinds.ChildStarted, failed: NodeFailed) -> kinds.ChildEnded:
+    """End a child that failed or reached a limit, because the node handles that. Returns its end with the error."""
+    ended = await CancelChild(started.call, started, f"its parent handles the error: {failed.reason}")
+    return replace_fields(ended, artifact=None, error=failed.reason, error_name=failed.error_name)
+
+
 async def finish_child(
     planned: kinds.ChildStarted | kinds.ChildEnded,
     plan: PlanChild,
@@ -48,7 +57,10 @@ async def finish_child(
 ) -> kinds.ChildEnded:
     """Return how a planned child ended, after executing it. A fork plans a child of its origin again."""
     while isinstance(planned, kinds.ChildStarted):
-        ended = await ExecuteChild(plan.key, planned, ahead, concurrency)
+        try:
+            ended = await ExecuteChild(plan.key, planned, ahead, concurrency)
+        except NodeFailed as failed:
+            return await end_failed(planned, failed)
         if not isinstance(ended, UnknownOutcome):
             return ended
         planned = await plan_child(plan, args, tape, tape.state.recovery.children[plan.key])

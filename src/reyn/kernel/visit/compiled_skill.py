@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from reyn.journal import kinds
+from reyn.kernel.core.errors_of_nodes import HandleError
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+from reyn.kernel.visit.error_handling import after_wait, hand_to
 from reyn.kernel.visit.model_free import visit_fan_out, visit_skill
 from reyn.kernel.visit.phase_executor import postprocess, visit
 from reyn.kernel.visit.rule_node import visit_rules
@@ -41,12 +44,16 @@ class CompiledSkill(RunContext):
         self._visits = {node: _VISITS[skill.node_kind(node)] for node in skill.graph}
         self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
-    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
-        """Return the coroutine of a visit, or of the postprocessor."""
+    def begin(self, move: Visit | Postprocess | HandleError, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+        """Begin a visit, and return its coroutine; or that of the postprocessor, or of the way to a handler."""
         if isinstance(move, Postprocess):
             return postprocess(self, move, tape)
+        if isinstance(move, HandleError):
+            return hand_to(self, move, tape)
         phase = self.phase(move.phase, tape.state, move.left)
-        return self._visits[move.phase](phase, move, tape)
+        tape.emit(kinds.PhaseStarted(move.phase, move.visit, move.input))
+        visit = self._visits[move.phase](phase, move, tape)
+        return after_wait(visit, move, tape) if move.wait_ms else visit
 
     def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
         """Return a compiled phase as it is visited in `state`.

@@ -9,9 +9,10 @@ import msgspec
 from reyn.journal import kinds
 from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, PlanChild
 from reyn.kernel.core.effects import UnknownOutcome
+from reyn.kernel.core.errors_of_nodes import NodeFailed
 from reyn.kernel.core.joins import Join
 from reyn.kernel.core.limits import within_limits
-from reyn.kernel.visit.child_calls import plan_child
+from reyn.kernel.visit.child_calls import end_failed, plan_child
 from reyn.kernel.visit.step_context import StepContext, StepFault
 from reyn.kernel.visit.steps import look_up, permit, run_steps
 from reyn.skills.fan_out import ERRORS, ITEMS, MAX_ITEMS
@@ -96,6 +97,8 @@ class _FanOut:
         """The unsafe ops of attempts that failed, by branch."""
         self._results: dict[int, Any] = {}
         self._causes: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        """The names of the errors of branches that failed."""
         self._writers: dict[str, int] = {}
         """The branch that wrote each shared file."""
         self._new: list[tuple[dict[str, Any], kinds.ChildEnded]] = []
@@ -108,7 +111,7 @@ class _FanOut:
                 await self._plan()
                 if self._running and self._join.verdict == "open":
                     await self._await_first()
-        except StepFault:
+        except (StepFault, NodeFailed):
             await self._cancel_rest()
             self._keep_results()
             raise
@@ -128,7 +131,7 @@ class _FanOut:
         )
         if verdict == "impossible":
             self._keep_results()
-            raise StepFault(self._reason())
+            raise StepFault(self._reason(), error_name=self._names.get(min(join.failed, default=-1), ""))
         return {"type": self._settings.joined, "data": self._joined()}
 
     # -- branches -------------------------------------------------------------------------------------
@@ -159,7 +162,7 @@ class _FanOut:
             if is_skill_node(branch.do):
                 await permit(args, call, self._context)
         except StepFault as fault:
-            self._fail(index, fault.message)
+            self._fail(index, fault.message, fault.error_name)
         else:
             await self._planned(index, plan, args, acted)
 
@@ -174,7 +177,12 @@ class _FanOut:
         """Wait until a branch ends. A fork plans those again that its origin has begun."""
         started = tuple(one.started for one in self._running.values())
         call = f"{self._entry.step}.join"
-        ended = await AwaitFirst(call, started, self._settings.max_parallel)
+        try:
+            ended = await AwaitFirst(call, started, self._settings.max_parallel)
+        except NodeFailed as failed:
+            if failed.call not in self._running:
+                raise
+            ended = await end_failed(self._running[failed.call].started, failed)
         if isinstance(ended, UnknownOutcome):
             lost = self._tape.state.recovery.children
             for key, (index, plan, args, _) in [*self._running.items()]:
@@ -191,7 +199,7 @@ class _FanOut:
             result = self._context.add_child(args, ended)
         except StepFault as fault:
             self._acted[index] = ended.acted
-            self._fail(index, fault.message)
+            self._fail(index, fault.message, fault.error_name)
             return
         if not ended.acted:
             self._new.append((args, ended))
@@ -206,8 +214,8 @@ class _FanOut:
         self._join.end(index, has_completed=True)
         self._results[index] = result["data"]
 
-    def _fail(self, index: int, cause: str) -> None:
-        self._causes[index] = cause
+    def _fail(self, index: int, cause: str, error_name: str) -> None:
+        self._causes[index], self._names[index] = cause, error_name
         if self._join.end(index, has_completed=False):
             self._waiting.append(index)
 

@@ -12,6 +12,7 @@ import msgspec
 from reyn.errors import JoinFailed, StateFailed, SubRunFailed
 from reyn.journal import canonical, digest, kinds
 from reyn.kernel.core.child_effects import PlanChild
+from reyn.kernel.core.errors_of_nodes import NodeFailed
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.fan_out import run_branches
 from reyn.kernel.visit.handoffs import hand_over
@@ -23,6 +24,7 @@ from reyn.kernel.visit.visit_end import fail_visit, store_artifact
 from reyn.skills import successors
 from reyn.skills.arrivals import accepted_by
 from reyn.skills.values import END, skill_of
+from reyn.vocabulary.error_names import REJECTED
 
 if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
@@ -33,30 +35,33 @@ if TYPE_CHECKING:
 
 async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a node that is a skill: run it with the input; its result is the artifact of the visit."""
-    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     name, shares = skill_of(entry.phase), entry.phase.endswith("[shared]")
-    await within_limits(tape, phase.settings)
     log, call, pinned, back = OpLog(phase.vocabulary), f"{entry.step}.1", phase.sub_skill(name), entry.rollback
     args = {"kind": "run_skill", "skill": name, "input": msgspec.json.decode(tape.content(entry.input.hash))}
     plan = PlanChild(call, "skill", name, entry.input, pinned, shares, back)
     try:
+        await within_limits(tape, phase.settings)
         artifact, done = await run_node(plan, args, phase, log, tape, entry.phase)
     except StepFault as fault:
-        await fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {fault.message}", tape)
+        reason = f"node `{entry.phase}`: {fault.message}"
+        await fail_visit(entry, log, 0, SubRunFailed.code, reason, tape, fault.error_name)
+    except NodeFailed as failed:
+        await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
     else:
         await end_visit(phase, entry, artifact, done, SubRunFailed.code, log, tape, _successor(phase, entry))
 
 
 async def visit_fan_out(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a node that runs branches: the artifact that joins their results is that of the visit."""
-    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
     try:
+        await within_limits(tape, phase.settings)
         artifact = await run_branches(phase, entry, log, tape)
     except StepFault as fault:
         reason = fault.describe(entry.phase) if fault.step else f"node `{entry.phase}`: {fault.message}"
-        await fail_visit(entry, log, 0, JoinFailed.code, reason, tape)
+        await fail_visit(entry, log, 0, JoinFailed.code, reason, tape, fault.error_name)
+    except NodeFailed as failed:
+        await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
     else:
         assert log.steps is not None
         await end_visit(phase, entry, artifact, log.steps, JoinFailed.code, log, tape, _successor(phase, entry))
@@ -92,7 +97,7 @@ async def end_visit(
         target: The successor; `None` for the end of the run.
         passes_on: Whether the artifact is the one that arrived, which does not count again in the state.
     """
-    back, encoded = entry.rollback, canonical(artifact)
+    back, encoded, name = entry.rollback, canonical(artifact), ""
     is_unchanged = digest(encoded) == entry.input.hash
     accepted = {member.name: member.schema for member in accepted_by(phase.skill, target or END)}
     error = "" if is_unchanged and artifact["type"] in accepted else phase.artifact_error(accepted, artifact)
@@ -100,7 +105,7 @@ async def end_visit(
         try:
             await run_steps(phase.checks, artifact, f"{entry.step}.check", phase, log, tape, entry.phase)
         except StepFault as fault:
-            error = f"check: {fault.message}"
+            error, name = f"check: {fault.message}", fault.error_name or REJECTED
     if error:
         done.drop_results()
     elif back is not None and digest(encoded) == back.rejected.hash and entry.reply:
@@ -113,7 +118,7 @@ async def end_visit(
         except StateFault as fault:
             error, code = fault.message, StateFailed.code
     if error:
-        return await fail_visit(entry, log, 0, code, f"node `{entry.phase}`: {error}", tape)
+        return await fail_visit(entry, log, 0, code, f"node `{entry.phase}`: {error}", tape, name)
     store_artifact(artifact, tape, encoded, change)
     hand_over(phase, entry, artifact, log, tape)
     _, steps, blobs = log.completed() if phase.skill.on_phase_failure == "rollback" else ((), None, ())

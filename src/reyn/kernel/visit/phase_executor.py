@@ -26,6 +26,7 @@ from reyn.errors import (
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
 from reyn.kernel.core.effects import CheckOutput, Pause, TurnInterrupted
+from reyn.kernel.core.errors_of_nodes import NodeFailed
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.deciding import ConditionFault, without_forbidden
@@ -149,7 +150,6 @@ class VisitProgress:
 
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
-    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     log = OpLog(phase.vocabulary, Work(phase, tape.content) if phase.has_work else None)
     if phase.definition.conversation is not None and tape.state.truncated:
         log.truncated.update(tape.state.truncated_in(entry.phase))  # its messages still show them
@@ -158,9 +158,12 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         if entry.phase in phase.skill.conditions:
             phase = without_forbidden(phase, entry, prepared, tape)
     except StepFault as fault:
-        return await fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
+        reason = fault.describe(entry.phase)
+        return await fail_visit(entry, log, 0, StepFailed.code, reason, tape, fault.error_name)
     except ConditionFault as fault:
         return await fail_visit(entry, log, 0, ConditionFailed.code, fault.message, tape)
+    except NodeFailed as failed:
+        return await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
     handoff = await hand_in(phase, entry, tape) if phase.receives_handoffs else None
     overviews = await read_overviews(phase, entry, prepared, tape) if phase.listing_ops else None
     context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
@@ -172,6 +175,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
             _end_turn(phase, entry, fault.reason, tape, fault.code)
         else:
             await fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
+    except NodeFailed as failed:
+        await fail_visit(entry, log, progress.calls, failed.code, failed.reason, tape, failed.error_name)
     except TurnInterrupted:
         aborted = tape.state.aborted
         assert aborted is not None
@@ -255,8 +260,7 @@ async def _stop(progress: VisitProgress, stop: kinds.LimitReached) -> None:
     """Stop the run at a limit. In a conversation, the message that has begun the turn is part of the transcript."""
     if progress.context.is_conversation:
         progress.draft()
-    progress.tape.emit(stop)
-    await Pause()
+    await Pause(stop=stop)
 
 
 async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:

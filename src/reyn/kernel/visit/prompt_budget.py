@@ -148,8 +148,7 @@ class TurnBudget:
             f"phase `{name}`: the parts of the prompt that are never truncated take {needed} tokens; "
             f"`max_prompt_tokens` is {self.tokens}"
         )
-        self._tape.emit(kinds.LimitReached("max_prompt_tokens", self.tokens, name, reason))
-        await Pause()
+        await Pause(stop=kinds.LimitReached("max_prompt_tokens", self.tokens, name, reason))
 
 
 def recall_fitted(counted: kinds.TokensCounted, content: Callable[[str], bytes]) -> FittedText:

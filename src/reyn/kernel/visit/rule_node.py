@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ConditionFailed, StepFailed
-from reyn.journal import kinds
+from reyn.kernel.core.errors_of_nodes import NodeFailed
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.completed_steps import CompletedSteps
 from reyn.kernel.visit.deciding import ConditionFault, first_match, target_of, values_of
@@ -28,17 +28,19 @@ if TYPE_CHECKING:
 
 async def visit_rules(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a node with rules: the first that matches decides where the run goes on."""
-    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    await within_limits(tape, phase.settings)
     log, steps = OpLog(phase.vocabulary), phase.definition.preprocessor
     artifact: dict[str, Any] = msgspec.json.decode(tape.content(entry.input.hash))
     try:
+        await within_limits(tape, phase.settings)
         if steps:
             artifact = await run_steps(steps, artifact, f"{entry.step}.pre", phase, log, tape, entry.phase)
         expressions = [expression for one in phase.rules for expression in one.expressions]
         matched, data = first_match(phase.rules, entry, values_of(expressions, artifact, phase.skill, tape), tape)
     except StepFault as fault:
-        return await fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
+        reason = fault.describe(entry.phase)
+        return await fail_visit(entry, log, 0, StepFailed.code, reason, tape, fault.error_name)
+    except NodeFailed as failed:
+        return await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
     except ConditionFault as fault:
         return await fail_visit(entry, log, 0, ConditionFailed.code, fault.message, tape)
     made = matched.rule.artifact

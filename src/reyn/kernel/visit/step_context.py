@@ -9,6 +9,7 @@ import msgspec
 from reyn.journal import Blob, kinds
 from reyn.kernel.visit.completed_steps import CompletedSteps
 from reyn.kernel.visit.op_dispatch import TOOK_EFFECT, OpLog, OpOutcome
+from reyn.vocabulary.error_names import FAILED
 
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
 
 
 class StepFault(Exception):
-    """A step failed. Its `on_error` decides what follows."""
+    """A step failed. Its `on_error` decides what follows.
 
-    def __init__(self, message: str, call: str = "", step: str = "") -> None:
+    `error_name` is the name of the error; empty if it has none of its own.
+    """
+
+    def __init__(self, message: str, call: str = "", step: str = "", error_name: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.call = call
         self.step = step
+        self.error_name = "" if error_name == FAILED else error_name
 
     def describe(self, place: str) -> str:
         return f"`{place}`: step {self.call} `{self.step}`: {self.message}"
@@ -70,7 +75,7 @@ class StepContext:
         """
         self.add_end(args, ended)
         if ended.artifact is None:
-            raise StepFault(ended.error)
+            raise StepFault(ended.error, error_name=ended.error_name)
         return msgspec.json.decode(self.tape.content(ended.artifact.hash))
 
     def add_end(self, args: dict[str, Any], ended: kinds.ChildEnded) -> None:

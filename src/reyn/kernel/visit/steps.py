@@ -30,6 +30,7 @@ from reyn.skills.modules import python_entry
 from reyn.skills.state import state_names
 from reyn.skills.state_fields import STATE_ROOT
 from reyn.skills.values import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.vocabulary.error_names import name_of_result
 
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
@@ -86,7 +87,7 @@ async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: Step
         value = await _value(step, artifact, call, context)
         bound = artifact if step.into is None else bind(artifact, step.into.split("."), value)
     except StepFault as fault:
-        return _failed(step, artifact, StepFault(fault.message, call, kind), context.tape)
+        return _failed(step, artifact, StepFault(fault.message, call, kind, fault.error_name), context.tape)
     if step.into is None:
         context.end_step(call, kind)
         return bound
@@ -160,7 +161,8 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok":
         context.add_done(repeated, call, outcome)
-        raise StepFault(f"{outcome.status}: {result.get('error') or result.get('reason') or ''}")
+        message = f"{outcome.status}: {result.get('error') or result.get('reason') or ''}"
+        raise StepFault(message, error_name=name_of_result(result))
     value = result["value"]
     error = compile_schema(step.output_schema).first_error(value)
     if error is not None:
@@ -188,7 +190,8 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: StepCon
         context.log.add_verdict(args, outcome, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok" and step.on_error != "result":
-        raise StepFault(f"op status `{outcome.status}`: {result.get('error') or result.get('reason') or ''}")
+        message = f"op status `{outcome.status}`: {result.get('error') or result.get('reason') or ''}"
+        raise StepFault(message, error_name=name_of_result(result))
     return result
 
 
@@ -199,7 +202,7 @@ async def _confirmed(args: dict[str, Any], call: str, taken: str, context: StepC
         StepFault: It is not repeated.
     """
     if taken and await ask_operator(call, 1, args, context.tape, taken, is_child=True) == "failed":
-        raise StepFault(f"it was not repeated, as an operator decided. {taken}")
+        raise StepFault(f"it was not repeated, as an operator decided. {taken}", error_name="denied")
 
 
 async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
@@ -229,7 +232,7 @@ async def permit(args: dict[str, Any], call: str, context: StepContext) -> None:
         StepFault: A rule or a person does not permit it.
     """
     if reason := await refusal_of(args, call, context.run, context.tape):
-        raise StepFault(reason)
+        raise StepFault(reason, error_name="denied")
 
 
 def _skill_input(step: RunSkill, artifact: dict[str, Any]) -> Any:
@@ -250,7 +253,7 @@ def _skill_value(args: dict[str, Any], sub_run: kinds.ChildEnded, context: StepC
     try:
         return context.add_child(args, sub_run)
     except StepFault as fault:
-        raise StepFault(f"skill `{args['skill']}`: {fault.message}") from fault
+        raise StepFault(f"skill `{args['skill']}`: {fault.message}", error_name=fault.error_name) from fault
 
 
 async def _question(step: AskUser, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
@@ -291,7 +294,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
                 context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
                 if window is not None:
                     await window.cancel()
-                raise StepFault(f"item {index}: {fault.message}") from fault
+                raise StepFault(f"item {index}: {fault.message}", error_name=fault.error_name) from fault
             status: Any = "skipped" if on_error == "skip" else "empty"
             context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
             results += [None] if on_error == "empty" else []

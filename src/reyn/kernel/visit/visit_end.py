@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reyn.errors import name_of
 from reyn.journal import Blob, canonical, kinds
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ def store_artifact(
     return reference
 
 
-async def fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
-    """Restore the files that the visit changed, then record its failure."""
+async def fail_visit(
+    entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape, error_name: str = ""
+) -> None:
+    """Restore the files that the visit changed, then record its failure. `error_name` is empty for that of the code."""
     await log.restore_files(f"{entry.step}.restore", tape)
     done, steps, blobs = log.completed()
-    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done, steps), *blobs)
+    name = "" if not error_name or error_name == name_of(code) else error_name
+    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done, steps, name), *blobs)

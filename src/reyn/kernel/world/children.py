@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed
+from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed, name_of
 from reyn.journal import ENDED, Blob, Event, RaiseLimit, RunRow, Say, canonical, decode, kinds
 from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import descendants
@@ -43,6 +43,7 @@ from reyn.kernel.world.run_scope import RunScope, call_name
 from reyn.kernel.world.unsafe_ops import with_acted
 from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
+from reyn.vocabulary.error_names import ABORTED, FAILED
 from reyn.workspace.restore import unreverted_changes
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ class Children:
             active=end.active,
             changes=changes,
             phases=_phase_artifacts(events),
+            error_name="" if artifact else _error_name(state),
         )
         body = with_acted(body, self.journal, events)
         if artifact is None:
@@ -385,13 +387,19 @@ def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | 
     body = kinds.ChildStopped(intent.call, intent.run, "failed", state.reason, active=end.active)
     match state.status:
         case "failed" if not is_final(state):
-            return replace(body, code=stop.code, hint=stop.hint)
+            return replace(body, code=stop.code, hint=stop.hint, error_name=stop.error_name)
         case "limited":
             limit, value = stop.limit or ("", 0)
             return replace(body, status="limited", limit=limit, value=value)
         case "waiting":
             return replace(body, status="waiting", wait=state.wait)
     return None
+
+
+def _error_name(state: RunState) -> str:
+    """Return the name of the error of a sub-run without a result; empty for `failed`."""
+    name = (state.stop.error_name or name_of(state.stop.code)) if state.status == "failed" else ABORTED
+    return "" if name == FAILED else name
 
 
 def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:

@@ -41,6 +41,7 @@ from reyn.kernel.world.hooks import HookCaller
 from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
+from reyn.kernel.world.timers import wait_for_time
 
 if TYPE_CHECKING:
     from reyn.kernel.core.effects import Effect, EventWithBlobs
@@ -60,8 +61,6 @@ _ROOM_SECONDS = 0.05
 """Interval between attempts to begin a call while other calls may use the rest of the tokens."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
-
-
 _KEEP_AHEAD = (ExecuteChild, AwaitFirst, CancelChild, PlanChild, Permit)
 
 
@@ -382,7 +381,9 @@ class LiveWorld:
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
-        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
+        """Ask the user and poll the inbox meanwhile; return whether the run continues."""
+        if wait.is_timer:
+            return await wait_for_time(wait, state, self._services)
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:

@@ -22,6 +22,7 @@ from reyn.ops.mcp.shown import self_contained, shown_to_model
 from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, secret_name
+from reyn.vocabulary.error_names import named_error
 from reyn.vocabulary.schemas import STRING, boolean, single_form
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def _result(call: Call, found: Any) -> Result:
     if structured is not None and not found.content:
         fields |= _structured(structured)
     if found.is_error:
+        if named := named_error(structured):
+            fields["error_name"] = named[0]
         return call.error(text[:500] or "the tool reported an error", **fields)
     return call.ok(**fields)
 

@@ -15,6 +15,7 @@ from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.web.client import Response, TimedOut, WebTarget, parse_url, request
 from reyn.permissions import Allowed, Denied, refusal
 from reyn.permissions.hosts import PRIVATE, Host, is_public, parse_address
+from reyn.vocabulary.error_names import RATE_LIMITED, TOO_MANY_REQUESTS
 from reyn.vocabulary.schemas import INTEGER, STRING, boolean, integer, single_form, text
 
 _MAX_REDIRECTS = 5
@@ -144,6 +145,8 @@ async def _result(call: Call, target: WebTarget, response: Response, most: int, 
     fields |= {"content": page.text[:most], "truncated": response.is_truncated or page.is_truncated}
     if page.title:
         fields["title"] = page.title[:500]
+    if response.status == TOO_MANY_REQUESTS:
+        fields["error_name"] = RATE_LIMITED
     if response.status >= 400:
         return call.error(f"the server answered with status {response.status}", **fields)
     return call.ok(**fields)

@@ -15,6 +15,7 @@ from reyn.ops.op import Call, Env, Plan, ProjectOp, Result, approval_of
 from reyn.ops.web.client import TimedOut, parse_url, request
 from reyn.ops.web.fetch import address_check
 from reyn.permissions.hosts import PRIVATE
+from reyn.vocabulary.error_names import RATE_LIMITED, TOO_MANY_REQUESTS
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
 
 _SECONDS = 30.0
@@ -123,7 +124,8 @@ class WebSearchOp(ProjectOp):
             return call.timeout(str(error), query=call.args["query"], provider=settings.provider)
         if response.status != 200:
             reason = response.headers.get("reason", "")
-            raise OpFailed(f"`{settings.provider}` answered with status {response.status} {reason}".rstrip())
+            fields = {"error_name": RATE_LIMITED} if response.status == TOO_MANY_REQUESTS else {}
+            raise OpFailed(f"`{settings.provider}` answered with status {response.status} {reason}".rstrip(), **fields)
         try:
             hits = [
                 {"title": str(one["title"]), "url": str(one["url"]), "snippet": str(one.get(provider.snippet) or "")}
