@@ -220,6 +220,10 @@ BAD_BRANCHES = finding_code(
     "RYN171: A fan-out of `nodes` names no branch that can run, joins results that do not fit, or can never be met.",
     "Write `each: {in: data.LIST, do: PHASE, output: TYPE}` or `all: {NAME: '@skill'}`, and `as: TYPE` beside it.",
 )
+BAD_ERRORS = finding_code(
+    "RYN187: `retry` or `on_error` of a node names an error that nothing names, or a handler that cannot take it.",
+    "Write `on_error: {NAME: NODE}`, where NODE is a node of the graph whose phase has `node_error` in its `input`.",
+)
 CONVERSATION_OP = finding_code(
     "RYN224: A phase allows an op that only conversations have, but the phase is not a conversation.",
     "Add `conversation: true` to the phase, or remove the op from `allowed_ops`.",

@@ -32,6 +32,7 @@ from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.budget import EffectUnknown
 from reyn.ops.table import check_op
 from reyn.vocabulary import PERMISSIONS, EffectClass
+from reyn.vocabulary.error_names import ANY_ERROR
 from reyn.vocabulary.schemas import arguments, result
 
 P = ParamSpec("P")
@@ -118,7 +119,7 @@ class Tool(Generic[P, R]):
         self._returns = json_type(Any if self._may_return_images else returns, f"{what}, return type")
         self._validator = compile_schema(self._returns.schema)
         spec = self._spec(description, effect, permission, dict(example or {}), what)
-        self.spec = msgspec.structs.replace(spec, takes_time=True, concurrent=concurrent)
+        self.spec = msgspec.structs.replace(spec, takes_time=True, concurrent=concurrent, errors=(ANY_ERROR,))
         try:
             check_op(self)
         except OpInvalid as error:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.vocabulary.error_names import ANY_ERROR
+
 if TYPE_CHECKING:
     from reyn.vocabulary import OpForm, OpSpec
 
@@ -16,7 +18,13 @@ def op_page(spec: OpSpec, heading: str = "##") -> str:
     permission = f" Permission: `{spec.permission}`." if spec.permission else ""
     reserved = "" if spec.is_available else " Reserved for a later version."
     lines = [f"{heading} {spec.kind}\n\n{spec.summary} Effect: *{spec.effect}*.{permission}{reserved}\n"]
-    return "".join([*lines, *(_form(spec, form, heading) for form in spec.forms)])
+    return "".join([*lines, *(_form(spec, form, heading) for form in spec.forms), *_errors(spec)])
+
+
+def _errors(spec: OpSpec) -> list[str]:
+    """Return the line with the names of the errors of an op kind, by which `nodes` of skill.md handles them."""
+    names = ["any name" if name == ANY_ERROR else f"`{name}`" for name in spec.error_names]
+    return [f"\nErrors: {', '.join(names)}.\n"] if spec.forms else []
 
 
 def _form(spec: OpSpec, form: OpForm, heading: str) -> str:

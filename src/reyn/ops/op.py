@@ -241,6 +241,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
         run_id: The sub-run.
         artifact: Its final artifact; `None` if the sub-run failed.
         error: Why it failed; empty otherwise.
+        error_name: The name of the error, if it has one.
         phases: The phases that were visited last, each with its artifact and the name of that as a recorded file.
         is_recorded: Whether the sub-run was executed, so that its files can be read.
     """
@@ -248,6 +249,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
     run_id: str
     artifact: dict[str, Any] | None
     error: str = ""
+    error_name: str = ""
     phases: tuple[tuple[str, dict[str, Any], str], ...] = ()
     is_recorded: bool = False
 

@@ -13,7 +13,7 @@ from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.programs import limits_of
 from reyn.permissions import Denied, Verdict, python_target, refusal
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.error_names import named_error
+from reyn.vocabulary.error_names import ANY_ERROR, named_error
 from reyn.vocabulary.schemas import BOOLEAN, STRING, arguments, array, integer, path, result, text
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class PythonOp:
         is_step=False,
         is_offered=False,
         takes_time=True,
+        errors=(ANY_ERROR,),
     )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:

@@ -33,6 +33,7 @@ from reyn.skills.agents import agent_of
 from reyn.skills.catalogue import Catalogue, SkillSummary
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpTarget
+from reyn.vocabulary.error_names import ANY_ERROR
 from reyn.vocabulary.schemas import BOOLEAN, STRING, array, single_form, text
 from reyn.workspace.recorded import run_path
 
@@ -111,6 +112,7 @@ class RunSkillOp(_RunsSkill):
         skill_field="skill",
         has_overview=True,
         target_field="skill",
+        errors=(ANY_ERROR,),
     )
 
     def __init__(self, setup: OpSetup | None = None) -> None:
@@ -130,6 +132,7 @@ class RunSkillOp(_RunsSkill):
         more = {"run": call.relative(outcome.run_id), "phase_artifacts": phases}
         more |= {"folder": run_path(own)} if outcome.is_recorded else {}
         if artifact is None:
+            more |= {"error_name": outcome.error_name} if outcome.error_name else {}
             return call.error(outcome.error, skill=skill, success=False, **more)
         return call.ok(skill=skill, success=True, artifact_type=artifact["type"], final_output=artifact["data"], **more)
 

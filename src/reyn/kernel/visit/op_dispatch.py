@@ -437,4 +437,4 @@ def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:
         (one.phase, msgspec.json.decode(tape.content(one.artifact.hash)), artifact_name(one.step))
         for one in sub_run.phases
     )
-    return RunOutcome(sub_run.run, artifact, sub_run.error, phases, is_recorded=sub_run.seq > 0)
+    return RunOutcome(sub_run.run, artifact, sub_run.error, sub_run.error_name, phases, is_recorded=sub_run.seq > 0)

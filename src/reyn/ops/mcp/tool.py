@@ -22,7 +22,7 @@ from reyn.ops.mcp.shown import self_contained, shown_to_model
 from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, secret_name
-from reyn.vocabulary.error_names import named_error
+from reyn.vocabulary.error_names import ANY_ERROR, named_error
 from reyn.vocabulary.schemas import STRING, boolean, single_form
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def _spec(server: str, settings: McpServer, tool: McpToolDefinition) -> OpSpec:
         permission="mcp",
         advice=shown.arguments,
         takes_time=True,
+        errors=(ANY_ERROR,),
     )
     return spec.shown_with({"args": shown.schema})
 

@@ -48,6 +48,7 @@ class WebFetchOp:
         example={"url": "https://example.org/"},
         permission="web",
         takes_time=True,
+        errors=(RATE_LIMITED,),
         concurrent=True,
     )
 

@@ -96,6 +96,7 @@ class WebSearchOp(ProjectOp):
         permission="web",
         takes_time=True,
         concurrent=True,
+        errors=(RATE_LIMITED,),
     )
 
     def target(self, call: Call) -> str:
