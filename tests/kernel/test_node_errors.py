@@ -6,7 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reyn.testing import SteppingClock
+import pytest
+
+from reyn.errors import KeyRejected, ModelTimeout, RateLimited
+from reyn.models import ModelAnswer, ModelRequest
+from reyn.testing import ScriptedModel, SteppingClock
+from tests.kernel.kill.scenario import MeteredModel
 from tests.kernel.support import Project
 from tests.support import abort, finish, go, write_skill
 
@@ -136,7 +141,7 @@ def test_a_person_can_end_the_wait(tmp_path: Path):
         rt.submit("shop", {"text": "busy"}, run_id="k")
     with project.open([finish()]) as rt:
         assert rt.resume("k").status == "waiting"
-        rt.answer("k", "now")
+        rt.answer("k", rt.runs.find("k").wait.id, "now")
         assert rt.resume("k").path == ("pay", "pay", "refund")
     assert project.is_sound()
 
@@ -162,3 +167,174 @@ def test_the_answers_of_a_model_that_are_rejected_and_its_abort_have_names(tmp_p
     assert (result.status, result.path) == ("finished", ("a", "c"))
     assert project.is_sound()
     assert project.is_sound("aborted")
+
+
+def write_parent(root: Path, node: str, *, graph: dict[str, Any] | None = None, more: str = "") -> None:
+    """A skill whose node `@shop` has a child that pays; `mend` handles its errors."""
+    write_pay(root, "")
+    write_skill(
+        root,
+        "parent",
+        graph or {"@shop": ["use"], "use": ["end"], "mend": ["end"]},
+        inputs={"mend": "node_error"},
+        artifacts={"note": NOTE},
+        skill_keys=f"nodes: {{{node}}}\n{more}",
+    )
+
+
+def test_the_error_of_a_sub_run_reaches_the_node_that_runs_it(tmp_path: Path):
+    write_parent(tmp_path, "'@shop': {on_error: {payment_declined: mend}}")
+    project = Project(tmp_path)
+    result = project.run("parent", [finish()], {"text": "payment_declined"})
+    assert (result.status, result.path) == ("finished", ("@shop", "mend"))
+    [ended] = project.events("child_ended")
+    assert (ended["state"], ended["error_name"]) == ("failed", "payment_declined")
+    assert project.events("error_handled")[0]["error"] == "payment_declined"
+    assert project.is_sound()
+
+
+def test_a_node_that_runs_a_skill_is_repeated_with_a_new_sub_run(tmp_path: Path):
+    write_parent(tmp_path, "'@shop': {retry: {max: 1}, on_error: {'*': mend}}")
+    project = Project(tmp_path)
+    result = project.run("parent", [finish()], {"text": "busy"})
+    assert result.path == ("@shop", "@shop", "mend")
+    assert len({event["run"] for event in project.events("child_ended")}) == 2
+    assert project.is_sound()
+
+
+class FailingModel:
+    """A model whose calls of some phases fail with an error; the others are scripted."""
+
+    name = "failing"
+
+    def __init__(self, error: Exception, *answers: Any, phases: tuple[str, ...] = ("a",), times: int = 99) -> None:
+        self._error, self._phases, self._left = error, phases, times
+        self._scripted = ScriptedModel([*answers])
+        self.calls: list[str] = []
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.calls.append(request.phase)
+        if request.phase in self._phases and self._left:
+            self._left -= 1
+            raise self._error
+        return await self._scripted.complete(request)
+
+
+def write_talk(root: Path, node: str) -> None:
+    write_skill(
+        root,
+        "talk",
+        {"a": ["end"], "b": ["end"]},
+        inputs={"b": "node_error"},
+        skill_keys=f"nodes: {{a: {{{node}}}}}\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [(ModelTimeout("slow"), "timeout"), (RateLimited("busy"), "rate_limited"), (KeyRejected("no"), "failed")],
+)
+def test_a_model_that_fails_is_an_error_of_the_node_that_handles_it(tmp_path: Path, error: Exception, name: str):
+    write_talk(tmp_path, f"on_error: {{{name}: b}}")
+    project = Project(tmp_path)
+    with project.open([], model=FailingModel(error, finish())) as rt:
+        result = rt.run("talk", {"text": "in"}, run_id="k")
+    assert (result.status, result.path) == ("finished", ("a", "b"))
+    assert project.events("error_handled")[0]["error"] == name
+    assert "run_failed" not in project.kinds()
+    assert project.is_sound()
+
+
+def test_a_model_that_fails_stops_the_run_if_the_node_names_another_error(tmp_path: Path):
+    write_talk(tmp_path, "retry: {max: 1, on: [rejected]}, on_error: {timeout: b}")
+    project = Project(tmp_path)
+    with project.open([], model=FailingModel(RateLimited("busy"))) as rt:
+        result = rt.run("talk", {"text": "in"}, run_id="k")
+    assert (result.status, result.code, result.path) == ("failed", "RYN507", ("a",))
+    assert "phase_failed" not in project.kinds()
+
+
+def test_a_model_that_fails_once_is_asked_again_in_another_visit(tmp_path: Path):
+    write_talk(tmp_path, "retry: {max: 2, on: [timeout]}")
+    project = Project(tmp_path)
+    with project.open([], model=FailingModel(ModelTimeout("slow"), finish(), times=1)) as rt:
+        result = rt.run("talk", {"text": "in"}, run_id="k")
+    assert (result.status, result.path) == ("finished", ("a", "a"))
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize(("node", "status"), [("'*': b", "limited"), ("limit: b", "finished")])
+def test_a_limit_goes_to_a_handler_only_by_its_name(tmp_path: Path, node: str, status: str):
+    rules = {"a": [{"when": "visits.a < 9", "to": "a"}, {"else": "end"}], "b": ["end"]}
+    keys = f"nodes: {{a: {{on_error: {{{node}}}}}}}\n"
+    folder = write_skill(tmp_path, "loop", rules, inputs={"b": "node_error"}, skill_keys=keys)
+    (folder / "phases" / "a.md").write_text("---\ntype: phase\nname: a\ninput: note\n---\n")
+    project = Project(tmp_path)
+    result = project.run("loop", [finish()], max_phase_visits=2)
+    assert result.status == status
+    assert result.path == (("a", "a", "b") if status == "finished" else ("a", "a"))
+    assert project.is_sound()
+
+
+def test_the_tokens_of_the_run_are_a_limit_that_a_handler_cannot_exceed(tmp_path: Path):
+    write_talk(tmp_path, "on_error: {limit: b}")
+    project = Project(tmp_path)
+    with project.open([], model=MeteredModel(["no", finish()]), limits={"tokens": 1}) as rt:
+        result = rt.run("talk", {"text": "in"}, run_id="k")
+    assert (result.status, result.path) == ("limited", ("a", "b"))
+    assert project.events("phase_failed")[0]["error_name"] == "limit"
+    assert project.is_sound()
+
+
+def write_branches(root: Path, node: str) -> None:
+    write_pay(root, "")
+    folder = write_skill(
+        root,
+        "parent",
+        {"fan": ["use"], "use": ["end"], "mend": ["end"]},
+        inputs={"use": "answers", "mend": "node_error"},
+        artifacts={"list": {"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}},
+        skill_keys=f"nodes: {{fan: {{each: {{in: data.items, do: '@shop'}}, as: answers, {node}}}}}\n",
+    )
+    (folder / "phases" / "fan.md").write_text("---\ntype: phase\nname: fan\ninput: list\n---\n")
+
+
+def test_of_several_branches_that_fail_the_first_one_names_the_error(tmp_path: Path):
+    write_branches(tmp_path, "need: any, on_error: {payment_declined: mend}")
+    project = Project(tmp_path)
+    items = {"items": [{"text": "payment_declined"}, {"text": "busy"}, {"text": "crash"}]}
+    result = project.run("parent", [finish()], items)
+    assert (result.status, result.path) == ("finished", ("fan", "mend"))
+    assert project.events("phase_failed")[0]["error_name"] == "payment_declined"
+    assert project.is_sound()
+
+
+def test_another_attempt_of_a_fan_out_executes_only_the_branches_that_failed(tmp_path: Path):
+    write_branches(tmp_path, "retry: {max: 1}, on_error: {'*': mend}")
+    project = Project(tmp_path)
+    items = {"items": [{"text": "ok"}, {"text": "busy"}]}
+    result = project.run("parent", [finish("paid"), finish()], items)
+    assert result.path == ("fan", "fan", "mend")
+    ended = [event["call"] for event in project.events("child_ended")]
+    assert len(ended) == 3, ended
+    assert project.is_sound()
+
+
+def test_a_branch_whose_model_fails_is_ended_and_joined_as_failed(tmp_path: Path):
+    write_skill(tmp_path, "talk", {"a": ["end"]})
+    folder = write_skill(
+        tmp_path,
+        "parent",
+        {"fan": ["use"], "use": ["end"]},
+        inputs={"use": "answers"},
+        skill_keys="nodes: {fan: {all: {one: '@talk'}, as: answers, on_item_error: collect, retry: {max: 1}}}\n",
+    )
+    (folder / "phases" / "fan.md").write_text("---\ntype: phase\nname: fan\ninput: note\n---\n")
+    project = Project(tmp_path)
+    with project.open([], model=FailingModel(RateLimited("busy"), finish())) as rt:
+        result = rt.run("parent", {"text": "in"}, run_id="k")
+    assert (result.status, result.path) == ("finished", ("fan", "use"))
+    [ended] = project.events("child_ended")
+    assert ended["state"] == "canceled"
+    assert project.journal.find(ended["run"]).status == "cancelled"
+    assert project.is_sound()
