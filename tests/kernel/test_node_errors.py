@@ -294,7 +294,7 @@ def write_branches(root: Path, node: str) -> None:
         {"fan": ["use"], "use": ["end"], "mend": ["end"]},
         inputs={"use": "answers", "mend": "node_error"},
         artifacts={"list": {"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}},
-        skill_keys=f"nodes: {{fan: {{each: {{in: data.items, do: '@shop'}}, as: answers, {node}}}}}\n",
+        skill_keys=f"nodes: {{fan: {{each: {{in: data.items, do: '@shop', max_parallel: 1}}, as: answers, {node}}}}}\n",
     )
     (folder / "phases" / "fan.md").write_text("---\ntype: phase\nname: fan\ninput: list\n---\n")
 

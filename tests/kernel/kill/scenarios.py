@@ -48,6 +48,17 @@ def with_state(folder: Path) -> Scenario:
     return scenario.executes("count", answers)
 
 
+def with_node_errors(folder: Path) -> Scenario:
+    """A node that is repeated after a wait, and whose second error goes to a handler."""
+    scenario = _with_files(folder)
+    scenario.clock, scenario.is_concurrent = FastClock(), True  # the wait ends after some hundredths of a second
+    keys = "nodes: {a: {retry: {max: 1, on: [rejected], backoff: 12h}, on_error: {rejected: b}}}\n"
+    graph, ops = {"a": ["end"], "b": ["end"]}, {"a": "file", "b": "file"}
+    write_skill(scenario.seed, "mend", graph, inputs={"b": "node_error"}, ops=ops, skill_keys=keys)
+    answers = [act(TWICE), "no", act(TWICE), "no", with_ops(finish(), TWICE)]
+    return scenario.executes("mend", answers, max_phase_retries=0)
+
+
 def rejected_and_looping(folder: Path) -> Scenario:
     """Rejected answers and a loop."""
     scenario = Scenario(folder)
@@ -534,6 +545,7 @@ ACTING = (
     sub_runs,
     fanned_out,
     with_state,
+    with_node_errors,
     stopping_sub_runs,
     steps_and_limits,
     conversing,
