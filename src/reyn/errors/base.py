@@ -154,7 +154,7 @@ def hint_of(code: str) -> str:
     return next((cls.hint for cls in all_errors() if cls.code == code), "")
 
 
-def name_of(code: str) -> str:
+def error_name_of(code: str) -> str:
     """Return the name of the errors with a code, by which `nodes` of skill.md handles them."""
     return next((cls.error_name for cls in all_errors() if cls.code == code), ReynError.error_name)
 

@@ -8,7 +8,7 @@ from reyn.documents import Document, nearest
 from reyn.errors import codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.names import is_valid_name
-from reyn.skills.values import BUILT_IN, ArtifactType
+from reyn.skills.values import BUILT_IN_TYPES, ArtifactType
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
@@ -23,7 +23,7 @@ class Artifacts:
 
     def __init__(self, folder: SkillFolder) -> None:
         self._folder = folder
-        self._types: dict[str, ArtifactType | None] = {**BUILT_IN}
+        self._types: dict[str, ArtifactType | None] = {**BUILT_IN_TYPES}
 
     def get(self, source: Document, name: str, *path: str | int) -> ArtifactType | None:
         """Return the type with a name; report it at `path` of `source` if there is none."""
@@ -41,7 +41,7 @@ class Artifacts:
 
     def check_built_in(self) -> None:
         """Report files of the skill that redefine a built-in type."""
-        for name, built_in in BUILT_IN.items():
+        for name, built_in in BUILT_IN_TYPES.items():
             file = f"artifacts/{name}.yaml"
             document = self._folder.read(file) if self._folder.path_of(file).is_file() else None
             if document is None:
@@ -59,7 +59,7 @@ class Artifacts:
     def _read(self, source: Document, name: str, path: tuple[str | int, ...]) -> ArtifactType | None:
         file = f"artifacts/{name}.yaml"
         if not is_valid_name(name) or not self._folder.exists(file):
-            fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *BUILT_IN])
+            fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *BUILT_IN_TYPES])
             self._folder.report(
                 source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", *path, fix=fix
             )

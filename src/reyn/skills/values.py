@@ -67,7 +67,7 @@ ERROR_TYPE = ArtifactType(
     },
     "The error of a node, and what arrived at it.",
 )
-BUILT_IN = {one.name: one for one in (USER_MESSAGE, ERROR_TYPE)}
+BUILT_IN_TYPES = {one.name: one for one in (USER_MESSAGE, ERROR_TYPE)}
 """The artifact types that need no file."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.errors import ModelAborted, name_of
+from reyn.errors import ModelAborted, error_name_of
 from reyn.journal import kinds
 from reyn.journal.summary import limit_of
 from reyn.skills.values import END
@@ -73,7 +73,7 @@ def after_failure(state: RunState, ending: Ending, skill: Skill) -> kinds.VisitR
     if skill.holds_conversation(state.phase):
         return None
     code = ModelAborted.code if ending.kind == "abort" else ending.code
-    name, retry, attempt = ending.error_name or name_of(code), settings.retry, state.visit.attempt + 1
+    name, retry, attempt = ending.error_name or error_name_of(code), settings.retry, state.visit.attempt + 1
     if retry is not None and attempt <= retry.max and is_named(name, retry.on):
         return kinds.VisitRetried(state.phase, name, attempt, retry.max, retry.wait_ms(attempt))
     to = _handler(settings.on_error, name)
@@ -115,7 +115,7 @@ def failure_in_visit(stop: Body, state: RunState, skill: Skill, call: str) -> No
         case kinds.LimitReached(reason=reason):
             code, name = "", LIMIT
         case kinds.RunFailed(code=code, reason=reason) if not code.startswith(_ENVIRONMENT):
-            name = stop.error_name or name_of(code)
+            name = stop.error_name or error_name_of(code)
         case _:
             return None
     retry = settings.retry

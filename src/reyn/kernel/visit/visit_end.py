@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.errors import name_of
+from reyn.errors import error_name_of
 from reyn.journal import Blob, canonical, kinds
 
 if TYPE_CHECKING:
@@ -29,5 +29,5 @@ async def fail_visit(
     """Restore the files that the visit changed, then record its failure. `error_name` is empty for that of the code."""
     await log.restore_files(f"{entry.step}.restore", tape)
     done, steps, blobs = log.completed()
-    name = "" if not error_name or error_name == name_of(code) else error_name
+    name = "" if not error_name or error_name == error_name_of(code) else error_name
     tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done, steps, name), *blobs)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed, name_of
+from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed, error_name_of
 from reyn.journal import ENDED, Blob, Event, RaiseLimit, RunRow, Say, canonical, decode, kinds
 from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import descendants
@@ -398,7 +398,7 @@ def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | 
 
 def _error_name(state: RunState) -> str:
     """Return the name of the error of a sub-run without a result; empty for `failed`."""
-    name = (state.stop.error_name or name_of(state.stop.code)) if state.status == "failed" else ABORTED
+    name = (state.stop.error_name or error_name_of(state.stop.code)) if state.status == "failed" else ABORTED
     return "" if name == FAILED else name
 
 
