@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 import reyn.gateway
 from reyn.errors import AccessTokenInvalid
+from reyn.gateway import protocol
 from reyn.gateway.access import new_token, revoke_token
 from reyn.gateway.app import OPERATIONS, PAGES
 from reyn.gateway.guard import MAX_BODY
@@ -18,7 +23,7 @@ from reyn.journal import MemoryJournal
 from reyn.journal.results import SCOPES, TokenScope
 from reyn.testing.fixtures import SteppingClock
 from tests.gateway.support import HOST, QUESTION, ended, run_async, serving
-from tests.support import file, finish, write_skill
+from tests.support import file, finish, go, two_phases, write_skill
 
 GUARDED = [one for one in OPERATIONS if one.scope is not None]
 NOWHERE = {"run": "nowhere", "name": "nowhere", "hash": "0" * 64}
@@ -191,13 +196,130 @@ def test_a_session_expires_and_ends_with_its_token(tmp_path: Path):
     run_async(work)
 
 
-def test_failed_attempts_are_limited(tmp_path: Path):
+def test_a_session_lasts_no_longer_than_its_token_and_opens_no_other(tmp_path: Path):
+    async def work() -> None:
+        clock = SteppingClock()
+        async with serving(tmp_path, [], clock=clock) as served, served.http() as http:
+            journal = served.site.runtime.services.journal
+            secret = new_token(journal, "brief", ["view"], now=clock.now(), seconds=600)
+            entered = await http.post("/api/session", json={"secret": secret})
+            assert 590 < int(re.findall(r"Max-Age=(\d+)", entered.headers["set-cookie"])[0]) <= 600
+            session = http.cookies["reyn_session"]
+            assert (await http.post("/api/session", json={"secret": session})).status_code == 401
+            clock.advance(601 * 1_000_000)
+            assert (await http.get("/api/runs")).status_code == 401
+
+    run_async(work)
+
+
+@pytest.mark.parametrize("header", ["Basic eDp5", "Bearer", "Bearer ", "x"])
+def test_a_cookie_does_not_count_beside_another_credential(tmp_path: Path, header: str):
+    """Otherwise such a request would need no CSRF token."""
+
     async def work() -> None:
         async with serving(tmp_path, []) as served, served.http() as http:
+            await http.post("/api/session", json={"secret": served.site.access.new_code()})
+            response = await http.post("/api/runs/k/cancel", json={}, headers={"Authorization": header})
+            assert (response.status_code, response.json()["code"]) == (401, "RYN802")
+
+    run_async(work)
+
+
+def test_failed_attempts_are_limited_and_lock_nobody_out(tmp_path: Path):
+    """Users of one machine, or behind one proxy, have one address."""
+
+    async def work() -> None:
+        async with serving(tmp_path, []) as served, served.http() as http:
+            code, token = served.site.access.new_code(), served.token()
             statuses = [(await http.post("/api/session", json={"secret": f"x{n}"})).status_code for n in range(12)]
             assert statuses == [401] * 10 + [429] * 2
-            response = await http.post("/api/session", json={"secret": served.site.access.new_code()})
-            assert (response.status_code, response.headers["retry-after"]) == (429, "60")
+            wrong = await http.get("/api/runs", headers={"Authorization": "Bearer x"})
+            assert (wrong.status_code, wrong.headers["retry-after"]) == (429, "60")
+            assert (await http.get("/api/runs", headers={"Authorization": f"Bearer {token}"})).status_code == 200
+            assert (await http.post("/api/session", json={"secret": code})).status_code == 200
+
+    run_async(work)
+
+
+MODELS = ["{module}:Model", "local:/etc/passwd", "scripted:/etc/passwd", "scripted:../a.jsonl", "openai:gpt-9", "x"]
+MODELS += ["litellm:x/y", "recorded:k", "local", "../x", ""]
+SKILLS = ["{other}", "{other}/skill.md", "../elsewhere/reyn/project/pair", "..", ".", "~", "/", "nothing", ""]
+SKILLS += ["reyn/../elsewhere/reyn/project/pair", "./reyn/project/pair", "reyn/project/pair/"]
+
+
+@pytest.mark.parametrize("field", ["model", "skill"])
+def test_a_request_names_what_the_project_offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str):
+    """Another model or skill could be code or a file of the server's machine, or a provider that nobody configured."""
+
+    async def work() -> None:
+        root, other = tmp_path / "here", tmp_path / "elsewhere"
+        two_phases(other)
+        (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+        monkeypatch.syspath_prepend(tmp_path)
+        lines = [go("second"), finish("done")]
+        root.mkdir()
+        (root / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (root / "reyn.yaml").write_text("model: scripted:answers.jsonl\nmodels: {other: scripted:answers.jsonl}\n")
+        names = [
+            one.format(module="planted", other=other / "reyn" / "project" / "pair")
+            for one in (MODELS if field == "model" else SKILLS)
+        ]
+        async with serving(root, [], model=None) as served, served.http(served.token("start", "view")) as http:
+            body = {"skill": "pair", "input": {"text": "in"}}
+            started = await http.post("/api/runs", json=body | {"run_id": "k", "model": "other"})
+            assert started.status_code == 202, started.text
+            assert (await ended(http, "k"))["run"]["status"] == "finished"
+            ways: dict[str, dict[str, Any]] = {"": body, "/k/fork": {}, "/k/resume": {}, "/k/rerun": {}}
+            for way, fields in ways.items():
+                if field == "skill" and way in ("/k/resume", "/k/rerun"):
+                    continue
+                for name in names:
+                    response = await http.post(f"/api/runs{way}", json=fields | {field: name})
+                    assert response.status_code in (403, 404, 422), (way, name, response.text)
+            listed = (await http.get("/api/runs")).json()["runs"]
+            assert [one["run_id"] for one in listed] == ["k"]
+        assert not (tmp_path / "imported").exists()
+
+    run_async(work)
+
+
+def test_a_token_for_an_agent_does_not_write_to_another_conversation(tmp_path: Path):
+    async def work() -> None:
+        async with serving(tmp_path, ["Hello."], trust=True) as served:
+            async with served.http(served.token()) as http:
+                begun = await http.post("/api/conversations", json={"text": "Good morning.", "run_id": "talk"})
+                assert begun.status_code == 202, begun.text
+            async with served.http(served.token(skills=["pair", "agent:other"])) as http:
+                for agent in (None, "other", "default"):
+                    body = {"text": "Let me in.", "run_id": "talk", "agent": agent}
+                    assert (await http.post("/api/conversations", json=body)).status_code in (403, 404)
+            async with served.http(served.token(skills=["pair"])) as http:
+                body = {"skill": "pair", "input": {"text": "in"}, "run_id": "talk"}
+                assert (await http.post("/api/runs", json=body)).status_code == 404
+
+    run_async(work)
+
+
+@pytest.mark.sockets
+def test_a_connection_without_a_request_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Only so many connections are open at once: clients that send nothing would keep all others out."""
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+
+    async def work() -> None:
+        async with serving(tmp_path, []) as served:
+            config = uvicorn.Config(served.app, http=protocol.PatientProtocol, lifespan="off", log_config=None)
+            server = uvicorn.Server(config)
+            bound = socket.create_server(("127.0.0.1", 0))
+            task = asyncio.ensure_future(server.serve([bound]))
+            whole = f"GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+            for beginning in (b"", b"GET /healthz HTTP/1.1\r\nHost:", whole + b"GET"):
+                reader, writer = await asyncio.open_connection(*bound.getsockname())
+                writer.write(beginning)
+                received = await reader.read()  # until the server closes the connection
+                assert received.startswith(b"HTTP/1.1 200") == beginning.startswith(whole)
+                writer.close()
+            server.should_exit = True
+            await task
 
     run_async(work)
 

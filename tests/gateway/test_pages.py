@@ -34,6 +34,10 @@ MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script
 HOSTILE = f"{MARKUP} [click](javascript:document.title=1) [bank](https://evil.example/x) \u202egnp.exe"
 
 
+NAMED = ("live", "fork", "edited")
+"""Models of the project's configuration: a request can name no others."""
+
+
 class Site:
     """A project that `reyn serve` serves in a process of its own."""
 
@@ -68,10 +72,10 @@ class Site:
         self.process.stdout.close()
 
     def script(self, name: str, *answers: Any) -> str:
-        """Write a script of answers; return the name of its model."""
+        """Write a script of answers; return its model, by the name that the project gives it if there is one."""
         lines = [json.dumps(answer) + "\n" for answer in answers]
         (self.root / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-        return f"scripted:{name}.jsonl"
+        return name if name in NAMED else f"scripted:{name}.jsonl"
 
     def run(self, skill: str, run: str, *answers: Any, text: str = "in") -> None:
         """Run a skill until it ends or stops, in another process than the server."""
@@ -95,7 +99,10 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     root = tmp_path_factory.mktemp("site")
-    (root / "reyn.yaml").write_text("model: scripted:chat.jsonl\npermissions: {file.write: {ask: ['output/**']}}\n")
+    models = "".join(f"  {name}: scripted:{name}.jsonl\n" for name in NAMED)
+    (root / "reyn.yaml").write_text(
+        f"model: scripted:chat.jsonl\nmodels:\n{models}permissions: {{file.write: {{ask: ['output/**']}}}}\n"
+    )
     two_phases(root)
     write_skill(root, "asker", {"ask": ["end"]}, ops={"ask": "ask_user"})
     write_skill(root, "writer", {"write": ["end"]}, ops={"write": "file"})

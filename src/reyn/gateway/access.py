@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 from collections import deque
 from collections.abc import Callable, Collection
 from hmac import compare_digest
@@ -97,24 +98,23 @@ class AccessControl:
             TokenMissing: The code or token is unknown, used, revoked or expired.
             TooManyRequests: The client failed too often.
         """
-        self._check_failures(client)
         hashed = secret_hash(secret)
         if hashed in self._codes:
             self._codes.discard(hashed)
             token: AccessToken | None = AccessToken(self._user, hashed, SCOPES)
         else:
             token = self._find(hashed)
-        if token is None:
+        if token is None or token.is_session:
             raise self._failed(client, "the login code or token is unknown, used or expired")
         name, scopes, skills = token.name, token.scopes, token.skills
         session, now = secrets.token_urlsafe(32), self._now()
         self._drop_expired(now)
-        expires = now + _SESSION_SECONDS * _SECOND
+        expires = min(now + _SESSION_SECONDS * _SECOND, token.expires or sys.maxsize)
         label = f"{name} #{session[:6]}"
         self._journal.add_access_token(
             AccessToken(label, secret_hash(session), scopes, skills, now, expires, is_session=True)
         )
-        return Principal(name, scopes, skills, session, is_session=True), _SESSION_SECONDS
+        return Principal(name, scopes, skills, session, is_session=True), (expires - now) // _SECOND
 
     def sign_out(self, principal: Principal) -> None:
         """End a session."""
@@ -129,7 +129,6 @@ class AccessControl:
             TokenMissing: It is unknown, revoked or expired.
             TooManyRequests: The client failed too often.
         """
-        self._check_failures(client)
         if not secret:  # a page that is not signed in
             raise TokenMissing("there is no token")
         token = self._find(secret_hash(secret))
@@ -152,19 +151,21 @@ class AccessControl:
 
     # -- failures -------------------------------------------------------------------------------------
 
-    def _check_failures(self, client: str) -> None:
-        found = self._failures.get(client)
-        if found is None:
-            return
-        while found and found[0] < self._now() - _FAILURE_SECONDS * _SECOND:
+    def _failed(self, client: str, message: str) -> TokenMissing | TooManyRequests:
+        """Return the error for a secret that is not valid.
+
+        A valid one is accepted whatever others of the same address tried: behind a proxy, and for the users of one
+        machine, an address is no person.
+        """
+        found = self._failures.setdefault(client, deque(maxlen=_MAX_FAILURES))
+        since = self._now() - _FAILURE_SECONDS * _SECOND
+        while found and found[0] < since:
             found.popleft()
         if len(found) >= _MAX_FAILURES:
-            raise TooManyRequests("too many failed attempts to sign in")
-
-    def _failed(self, client: str, message: str) -> TokenMissing:
-        if len(self._failures) >= _MAX_CLIENTS:
+            return TooManyRequests("too many failed attempts to sign in")
+        found.append(self._now())
+        if len(self._failures) > _MAX_CLIENTS:
             self._failures.pop(next(iter(self._failures)))
-        self._failures.setdefault(client, deque()).append(self._now())
         return TokenMissing(message)
 
 

@@ -24,12 +24,12 @@ class StartRun(msgspec.Struct, forbid_unknown_fields=True):
 async def start_run(call: ApiCall) -> RunView:
     """Start a run and return it as soon as it is recorded. It executes in this process."""
     wanted, site = call.body, call.site
-    call.principal.check_skill(wanted.skill)
-    runtime = site.runtime.derive(model=wanted.model) if wanted.model else site.runtime
+    skill, runtime = site.skill_for(wanted.skill, call.principal), site.runtime_for(wanted.model)
     run_id = wanted.run_id or runtime.services.ids.new()
+    site.check_open_to(wanted.run_id, call.principal)
 
     async def execute(**observers: Any) -> Any:
-        return await runtime.run(wanted.skill, wanted.input, run_id=run_id, wait=False, **observers)
+        return await runtime.run(skill, wanted.input, run_id=run_id, wait=False, **observers)
 
     return run_view(site.runtime, await site.work.start(run_id, execute))
 
@@ -112,14 +112,14 @@ class Resume(msgspec.Struct, forbid_unknown_fields=True):
 async def resume(call: ApiCall) -> RunView:
     """Continue a run that was interrupted or stopped. It executes in this process."""
     site, body = call.site, call.body
-    run = call.run
+    run, model = call.run, site.model_for(body.model)
 
     async def execute(**observers: Any) -> Any:
         return await site.runtime.resume(
             run,
             retry=body.retry,
             raise_limits=body.raise_limits,
-            model=body.model,
+            model=model,
             upgrade=body.upgrade,
             **observers,
         )
@@ -143,18 +143,17 @@ class Fork(msgspec.Struct, forbid_unknown_fields=True):
 async def fork_run(call: ApiCall) -> RunView:
     """Start a new run that continues from an event of a run. It executes in this process."""
     site, body = call.site, call.body
-    run = call.run
+    run, model = call.run, site.model_for(body.model)
     new = body.run_id or site.runtime.services.ids.new()
-    if body.skill is not None:
-        call.principal.check_skill(body.skill)
+    skill = site.skill_for(body.skill, call.principal) if body.skill is not None else None
 
     async def execute(**observers: Any) -> Any:
         return await site.runtime.fork(
             run,
             at=body.at,
-            model=body.model,
+            model=model,
             input=body.input,
-            skill=body.skill,
+            skill=skill,
             instructions=body.instructions,
             answer=body.answer,
             run_id=new,
@@ -176,11 +175,11 @@ class Rerun(msgspec.Struct, forbid_unknown_fields=True):
 async def repeat_run(call: ApiCall) -> RunView:
     """Start a new run with the input, the settings and the skill of a run. It executes in this process."""
     site, body = call.site, call.body
-    run = call.run
+    run, model = call.run, site.model_for(body.model)
     new = body.run_id or site.runtime.services.ids.new()
 
     async def execute(**observers: Any) -> Any:
-        return await site.runtime.rerun(run, model=body.model, upgrade=body.upgrade, run_id=new, **observers)
+        return await site.runtime.rerun(run, model=model, upgrade=body.upgrade, run_id=new, **observers)
 
     return run_view(site.runtime, await site.work.start(new, execute))
 

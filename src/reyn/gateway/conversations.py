@@ -85,6 +85,10 @@ class OpenConversations:
         """Return where the skills are that run for a conversation."""
         return self._open[run].progress if run in self._open else []
 
+    def agent_of(self, run: str) -> str | None:
+        """Return the agent of a conversation that this process has open."""
+        return self._open[run].agent.name if run in self._open else None
+
     def is_open(self, run: str) -> bool:
         """Return whether this process has a conversation open."""
         return run in self._open

@@ -119,8 +119,7 @@ def list_skills(call: ApiCall) -> list[SkillItem]:
 @operation("GET", "/api/skills/{name}", "view", result=SkillView)
 def get_skill(call: ApiCall) -> SkillView:
     """Return a skill with its graph and the findings of lint."""
-    name, project = call.path["name"], call.site.runtime.project
-    call.principal.check_skill(name)
+    name, project = call.site.skill_for(call.path["name"], call.principal), call.site.runtime.project
     found = [
         FindingView(one.file, one.line, one.column, one.code, one.message, one.fix, one.severity)
         for one in project.lint(name)
@@ -243,6 +242,7 @@ async def begin_conversation(call: ApiCall) -> Begun:
     if body.agent is not None and not body.agent.isprintable():
         raise AgentNotFound(f"no agent `{body.agent!r}`")
     call.principal.check_skill(f"{AGENT_PREFIX}{body.agent or 'default'}")
+    call.site.check_open_to(body.run_id, call.principal)
     run = await call.site.conversations.begin(body.agent, body.run_id, body.message(), call.principal.name)
     return Begun(run)
 

@@ -77,6 +77,8 @@ async def serve(
     """
     import uvicorn
 
+    from reyn.gateway.protocol import PatientProtocol
+
     check_address(runtime, settings)
     bound = _bind(settings)
     port = bound.getsockname()[1]
@@ -91,6 +93,7 @@ async def serve(
         access_log=False,
         server_header=False,
         date_header=False,
+        http=PatientProtocol,
         ws="none",
         proxy_headers=False,
         ssl_certfile=settings.certificate,

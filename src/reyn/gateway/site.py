@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.errors import RunNotFound
+from reyn.errors import RunNotFound, TokenMissing
 from reyn.gateway.access import AccessControl, Principal
 from reyn.gateway.changes import ChangeFeed
 from reyn.gateway.conversations import OpenConversations
 from reyn.gateway.work import BackgroundRuns
 from reyn.journal.family import root_run
+from reyn.journal.kinds import AGENT_PREFIX
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,6 +71,8 @@ class Gateway:
             kind, _, secret = request.headers.get("authorization", "").partition(" ")
             if kind.lower() == "bearer":
                 principal = self.access.find(secret.strip(), client, is_session=False)
+            elif kind:
+                raise TokenMissing("the header `Authorization` has no bearer token")
             else:
                 principal = self.access.find(request.cookies.get(SESSION_COOKIE, ""), client, is_session=True)
         principal.check(scope)
@@ -86,6 +89,49 @@ class Gateway:
         if principal.skills and not principal.sees(root_run(self.runtime.services.existing_journal, row).skill):
             raise RunNotFound(f"no run `{run}`")
         return row
+
+    def check_open_to(self, run: str | None, principal: Principal) -> None:
+        """Check that a run of this id, if there is one, is open to a credential.
+
+        Raises:
+            RunNotFound: It is not.
+        """
+        agent = self.conversations.agent_of(run) if run else None  # may not be recorded yet
+        if agent is not None and not principal.sees(f"{AGENT_PREFIX}{agent}"):
+            raise RunNotFound(f"no run `{run}`")
+        try:
+            row = self.runtime.runs.find(run) if run else None
+        except RunNotFound:
+            return
+        if row is not None:
+            self.run_for(row.run_id, principal)
+
+    def skill_for(self, name: str, principal: Principal) -> str:
+        """Return the skill that a request names: one of the project or of the standard library, never a path.
+
+        Raises:
+            SkillNotFound: There is none.
+            ScopeMissing: The credential is not for the skill.
+        """
+        principal.check_skill(name.rpartition("/")[2])
+        self.runtime.project.library.find_named(name)
+        return name
+
+    def runtime_for(self, model: str | None) -> ChatRuntime:
+        """Return the runtime for a model that a request names.
+
+        Raises:
+            ModelUnknown: The configuration does not name it.
+        """
+        return self.runtime if model is None else self.runtime.derive(model=self.model_for(model))
+
+    def model_for(self, model: str | None) -> str | None:
+        """Return the model that a request names.
+
+        Raises:
+            ModelUnknown: The configuration does not name it.
+        """
+        return None if model is None else self.runtime.services.roster.offered_name(model)
 
     def end_streams(self) -> None:
         """Take no new streams, and end those that are open: they would go on for ever."""

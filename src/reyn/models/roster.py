@@ -82,6 +82,7 @@ class Roster:
             fallback for entry in names.values() if isinstance(entry, ModelSettings) for fallback in entry.fallback
         }
         """Models that may be loaded as code: those of the configuration, and those that the caller names."""
+        self._offered = frozenset((*names, *self._named))
         self._takes_time: dict[str, bool] = {}
 
     def resolve(self, name: str) -> tuple[str, ModelSettings]:
@@ -109,6 +110,21 @@ class Roster:
         if need and not self._permits(model):
             raise ModelUntrusted(f"the project is not trusted, and the model of {model.owner} needs trust: {need}")
         return model.name
+
+    def offered_name(self, name: str) -> str:
+        """Return the name of a model that somebody else than the user of this process asks for.
+
+        Other names could load code or files of this machine, or use a provider that nobody configured.
+
+        Raises:
+            ModelUnknown: The configuration does not name it.
+            ModelUntrusted: It needs trust, and the user does not trust it.
+        """
+        if self.override is None and name not in self._offered:
+            hint = nearest_hint(name, self._names) or "Use a name under `models` in reyn.yaml."
+            raise ModelUnknown(f"the configuration of the project names no model `{name:.200}`", hint=hint)
+        self.resolve(name)
+        return name
 
     def check_name(self, name: str) -> None:
         """Check that a name belongs to a model, without opening it. Raises `ModelUnknown`."""
