@@ -44,6 +44,7 @@ def test_runs_are_recorded_in_the_database_and_nowhere_else(
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert "1 runs" in checks["journal"]["text"]
     assert "`fsync`" in checks["journal"]["text"]
+    assert checks["engine"]["text"] == "absurd, in the database of the journal; the first worker installs it"
 
 
 def test_a_run_in_python_waits_and_continues(project: Path, address: JournalAddress):

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from reyn import OSRuntime
-from reyn.engines import Dispatcher, Outbox
-from reyn.journal import Journal
+from reyn.engines import Dispatcher, Outbox, Serving, open_engine, start_engine
+from reyn.engines.absurd import Absurd, install_for
+from reyn.errors import AppendConflict, EngineUnavailable
+from reyn.journal import Journal, Wake
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
 from reyn.journal.wakes import microseconds
 from reyn.journal.workers import WorkerReport
 from reyn.runtime.workers import is_lost
 from reyn.testing import DispatcherConformance, ScriptedModel
-from tests.postgres.server import Server
+from reyn.testing.journal_suite import begin
+from tests.postgres.server import Server, database_of
 from tests.support import finish, go, two_phases
 
 pytestmark = pytest.mark.sockets
@@ -35,6 +40,101 @@ class TestOutboxOfPostgres(DispatcherConformance):
 
     def make_dispatcher(self, journal: Journal) -> Dispatcher:
         return Outbox(journal, lease=0.5)
+
+
+class TestAbsurd(TestOutboxOfPostgres):
+    @pytest.fixture(autouse=True)
+    def _with_server(self, server: Server) -> None:
+        self._execute = partial(server.execute, database=database_of(self._address))
+
+    def make_dispatcher(self, journal: Journal) -> Dispatcher:
+        return Absurd(journal, lease=1)
+
+    def lose_wakes(self, journal: Journal) -> None:
+        tasks = [name for (name,) in self._execute("SELECT queue_name FROM absurd.queues")]
+        assert tasks
+        for name in tasks:
+            assert len(self._execute(f"DELETE FROM absurd.\"t_{name}\" WHERE state = 'pending' RETURNING 1")) == 2
+            self._execute(f'DELETE FROM absurd."r_{name}"')
+        super().lose_wakes(journal)
+
+
+def test_a_wake_is_spawned_in_the_transaction_that_stores_it(server: Server, address: JournalAddress):
+    journal = PostgresJournal(address)
+    execute = partial(server.execute, database=database_of(address))
+
+    def tasks() -> list[str]:
+        names = [name for (name,) in execute("SELECT queue_name FROM absurd.queues ORDER BY queue_name")]
+        return [row for name in names for (row,) in execute(f'SELECT idempotency_key FROM absurd."t_{name}"')]
+
+    with closing(journal):
+        begin(journal, "a")
+        install_for(journal, ["default"])
+        with pytest.raises(AppendConflict):
+            journal.append("a", 9, [], [], [Wake("a", queue="default")])
+        assert tasks() == []
+        journal.append("a", 1, [], [], [Wake("a", queue="default")])
+        journal.append("a", 1, [], [], [Wake("a", queue="other")])
+        held, left = journal.wakes()
+        assert tasks() == [f"a:{held.seq}"]
+        assert held.held_until > 0 == left.held_until
+        execute("DROP SCHEMA absurd CASCADE")
+        journal.append("a", 1, [], [], [Wake("a", queue="default")])
+        assert journal.wakes()[2].held_until == 0
+
+
+def test_absurd_delivers_levels_of_priority_in_order(address: JournalAddress):
+    async def scenario() -> None:
+        order: list[str] = []
+
+        async def drive(run_id: str) -> None:
+            order.append(run_id)
+
+        with closing(PostgresJournal(address)) as journal:
+            for name, priority in {"low": -5, "last": -900, "usual": 0, "high": 7, "first": 500}.items():
+                begin(journal, name)
+                journal.append(name, 1, [], [], [Wake(name, queue="default", priority=priority)])
+            serving = Serving(queues=("default",), concurrency=1, is_once=True)
+            await Absurd(journal).serve(drive, serving)
+        assert order == ["first", "high", "usual", "low", "last"]
+
+    asyncio.run(scenario())
+
+
+def test_another_engine_takes_over_what_absurd_has(address: JournalAddress):
+    async def scenario() -> None:
+        driven: list[str] = []
+
+        async def drive(run_id: str) -> None:
+            driven.append(run_id)
+
+        with closing(PostgresJournal(address)) as journal:
+            begin(journal, "a")
+            begin(journal, "b")
+            install_for(journal, ["default"])
+            journal.append("a", 1, [], [], [Wake("a", queue="default")])
+            outbox = start_engine("outbox", journal, "tests", str)
+            journal.append("b", 1, [], [], [Wake("b", queue="default")])
+            await outbox.serve(drive, Serving(queues=("default",), is_once=True))
+            assert sorted(driven) == ["a", "b"]
+            assert isinstance(open_engine("", journal, "tests", str), Absurd)
+
+    asyncio.run(scenario())
+
+
+def test_an_old_absurd_is_refused(server: Server, address: JournalAddress):
+    server.execute("CREATE SCHEMA absurd", database=database_of(address))
+    old = "CREATE FUNCTION absurd.get_schema_version() RETURNS text LANGUAGE sql AS $$ SELECT '0.4.0'::text $$"
+    server.execute(old, database=database_of(address))
+    with closing(PostgresJournal(address)) as journal, pytest.raises(EngineUnavailable, match=r"0\.4\.0"):
+        install_for(journal, ["default"])
+
+
+def test_without_the_extra_the_error_names_it(address: JournalAddress, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "absurdctl", None)
+    with closing(PostgresJournal(address)) as journal, pytest.raises(EngineUnavailable) as caught:
+        install_for(journal, ["default"])
+    assert caught.value.hint == "pip install 'reyn[postgres]'"
 
 
 def test_a_run_is_submitted_in_one_folder_and_executed_from_another(tmp_path: Path, address: JournalAddress):

@@ -80,6 +80,7 @@ def run_checks(root: Path) -> list[Check]:
         check_config(root),
         check_trust(root),
         check_journal(root),
+        check_engine(root),
         check_budgets(root),
     ]
 
@@ -228,6 +229,28 @@ def _check_remote(address: str, root: Path) -> Check:
     if found.faults:
         return Check("journal", "warning", f"{text}; {'; '.join(found.faults)}", found.hint)
     return Check("journal", "ok", text)
+
+
+def check_engine(root: Path) -> Check:
+    """Check that the engine is reached, if the journal serves several machines or a file names one."""
+    from reyn.engines import open_engine
+    from reyn.journal import MemoryJournal
+
+    address = _journal_address(root)
+    try:
+        loaded = load_project(root)
+        config = loaded.config
+        if not address and not config.engine:
+            return Check("engine", "ok", "outbox, in the journal")
+        secrets = Services(root=root, config=config, trust=loaded.trust).secrets
+        from reyn.journal.opening import open_remote
+
+        with closing(open_remote(address, root) if address else MemoryJournal()) as journal:
+            return Check("engine", "ok", open_engine(config.engine, journal, root.name, secrets.resolve).inspect())
+    except ConfigError:  # the check of the configuration reports it
+        return Check("engine", "ok", "unknown, the configuration is invalid")
+    except ReynError as error:
+        return Check("engine", "broken", error.message, full_hint(error.code, error.hint))
 
 
 def _one_line(finding: Finding) -> str:

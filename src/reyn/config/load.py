@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 CONFIG_FILES = ("reyn.yaml", "reyn.local.yaml")
 ENV_PREFIX = "REYN_"
 FLAGS = "flags"
-_PLAIN_TEXT_KEYS = ("model", "output_language", "journal")
+_PLAIN_TEXT_KEYS = ("model", "output_language", "journal", "engine")
 """Keys whose variables hold plain text; other variables hold YAML."""
 
 
@@ -335,7 +335,8 @@ def explain_config(
         ignored: The settings without effect, by key.
     """
     effective = msgspec.to_builtins(config or msgspec.convert(sources.merged, Config))
-    effective["journal"] = without_credentials(effective["journal"])
+    for key in ("journal", "engine"):
+        effective[key] = without_credentials(effective[key])
     rest = {key: tuple(texts) for key, texts in (ignored or {}).items()}
     settings = [
         Setting(".".join(path), value, _origin(path, sources), rest.pop(".".join(path), ()))

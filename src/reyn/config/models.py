@@ -29,13 +29,23 @@ JournalUrl = Annotated[
     ),
 ]
 
+EngineUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(|outbox|absurd|secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127}|temporal://[^\s]+)\Z",
+        description="`absurd`, `outbox`, `temporal://HOST:PORT/NAMESPACE`, `secret://NAME` or `env://VARIABLE`",
+        extra={"may_be_secret": True},
+    ),
+]
+
 
 def without_credentials(url: str) -> str:
-    """Return the address of a journal as it may be printed: without user, password and parameters."""
+    """Return the address of a journal or an engine as it may be printed: without user, password and parameters."""
     scheme, found, rest = url.partition("://")
-    if scheme not in ("postgresql", "postgres") or not found:
+    if scheme not in ("postgresql", "postgres", "temporal") or not found:
         return url
-    return f"postgresql://{rest.partition('?')[0].rpartition('@')[2]}"
+    scheme = "postgresql" if scheme == "postgres" else scheme
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
 
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"

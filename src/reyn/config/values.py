@@ -10,6 +10,7 @@ from reyn.config.budgets import BudgetsSettings, Caps, skill_caps
 from reyn.config.models import (
     EndpointName,
     EndpointSettings,
+    EngineUrl,
     JournalUrl,
     ModelEntry,
     NotNegative,
@@ -249,6 +250,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             `secret://NAME` or `env://VARIABLE`. Parameters of the address, beside those of libpq: `schema` (`reyn`),
             one per project of the database; `project`, the name of the project (by default that of its folder);
             `lease` (10), the seconds after which another machine takes over from one that is gone.
+        engine: Wakes the workers that execute submitted runs. On PostgreSQL, the default is `absurd`: Absurd, in the
+            database of the journal. `temporal://HOST:PORT/NAMESPACE` is a server of Temporal (needs the extra
+            `temporal`); parameters: `tls` (`false`) and `api_key`. An address with a key belongs in a secret. `outbox`
+            needs nothing but the journal; it is the default of journals in `.reyn/`, which serve one machine.
         output_language: Language of natural-language output; `null` lets the model choose.
         strict: Enforce required fields at every depth of an artifact instead of at the top level only.
         sizes: Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a
@@ -263,7 +268,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         entry="models",
         rules="permissions",
         code="tools",
-        server="journal",
+        server="journal engine",
         section="endpoints limits agents budgets files sandbox python context mcp web sizes",
         plain="max_phase_visits max_phase_retries max_act_turns output_language strict",
     )
@@ -286,6 +291,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mcp: McpSettings = McpSettings()
     web: WebSettings = WebSettings()
     journal: JournalUrl = ""
+    engine: EngineUrl = ""
     output_language: str | None = None
     strict: bool = False
     sizes: Sizes = Sizes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 DriveRun = Callable[[str], Awaitable[float | None]]
 """Executes a run; returns after how many seconds to call it again, or `None` if it has nothing to do any more."""
@@ -22,6 +22,7 @@ class Serving:
         concurrency: How many runs it executes at once.
         is_once: Whether to return when nothing is due.
         active: The runs that it executes.
+        refusals: Why it does not take runs, by run. `reyn queue` shows it.
         stop: Set it to drain: runs in progress are interrupted, and given back at once.
     """
 
@@ -29,11 +30,22 @@ class Serving:
     concurrency: int = 1
     is_once: bool = False
     active: set[str] = field(default_factory=set)
+    refusals: Refusals = field(default_factory=dict)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Dispatcher(Protocol):
     """Delivers wakes to workers: each at least once, also if the worker that has it dies."""
+
+    name: ClassVar[str]
+    """The name of the engine, such as `absurd`."""
+
+    def inspect(self) -> str:
+        """Describe the engine as `reyn doctor` prints it.
+
+        Raises:
+            EngineUnavailable: It is not reached, not installed, or cannot be used.
+        """
 
     async def serve(self, drive: DriveRun, serving: Serving) -> None:
         """Execute what is due, until `serving.stop` is set."""

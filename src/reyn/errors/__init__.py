@@ -77,7 +77,8 @@ code is never reused.
     │   ├── ClaimLost              RYN440
     │   ├── RunPoisoned            RYN441
     │   ├── QueueInvalid           RYN442
-    │   └── StreamTaken            RYN443
+    │   ├── StreamTaken            RYN443
+    │   └── EngineUnavailable      RYN444
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523

@@ -104,6 +104,12 @@ class QueueInvalid(JournalError, code="RYN442", exit_code=2):
     hint = "Use a name of letters, digits, `-` and `_` that begins with a letter, and a priority from -1000 to 1000."
 
 
+class EngineUnavailable(JournalError, code="RYN444"):
+    """The engine that wakes workers is not reached, not installed, or cannot be used with this journal."""
+
+    hint = "Check that the engine is up and that its address in `engine` is right. Wakes stay in the journal."
+
+
 class ChainBroken(JournalError, code="RYN404"):
     """An event does not match its recorded hash, or an event is missing."""
 

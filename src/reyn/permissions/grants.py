@@ -179,8 +179,8 @@ class _ConfiguredGrants:
                 return (self._grant("zone", path, shown(text), text, index) for index, text in zones)
             case "rules":
                 return self._rules(path)
-            case "server":  # of the journal; its address may contain a password
-                text = f"connect to {shown(without_credentials(value))}"
+            case "server":  # of the journal or the engine; its address may contain a password
+                text = f"{'connect to' if '://' in value else 'use'} {shown(without_credentials(value))}"
                 return [self._grant("server", path, text, digest(value.encode()))] if value else ()
             case _:
                 raise TypeError(f"`{'.'.join(path)}` is not part of an entry, so it cannot have the class `{kind}`")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from reyn.engines import Outbox, Serving
+from reyn.engines import Serving, start_engine
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.journal.workers import WorkerReport
 from reyn.runtime.submitting import drive, submit_existing
@@ -19,7 +19,7 @@ from reyn.runtime.submitting import drive, submit_existing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.engines import Dispatcher, Refusals
+    from reyn.engines import Dispatcher
     from reyn.journal import RunRow
     from reyn.runtime.executor import RunExecutor
 
@@ -105,12 +105,11 @@ class Workers:
             concurrency: How many runs to execute at once.
             once: Return when nothing is due.
             serving: What this worker does, in place of the first three; set its `stop` to drain.
-            dispatcher: Delivers the runs; by default, the journal's own outbox.
+            dispatcher: Delivers the runs; by default, the engine that the configuration names.
         """
         services = self._services
         services.check_owner()
         serving = serving or Serving(queues=queues, concurrency=concurrency, is_once=once)
-        refusals: Refusals = {}
         report = WorkerReport(
             services.ids.new(),
             socket.gethostname(),
@@ -119,20 +118,24 @@ class Workers:
             serving.concurrency,
             services.clock.now(),
         )
-        reporting = asyncio.create_task(self._keep_reporting(report, serving, refusals))
+        reporting = asyncio.create_task(self._keep_reporting(report, serving))
         try:
-            chosen = dispatcher or Outbox(services.journal)
-            await chosen.serve(partial(drive, self._executor, refusals=refusals), serving)
+            chosen = dispatcher or self._start_engine()
+            await chosen.serve(partial(drive, self._executor, refusals=serving.refusals), serving)
         finally:
             reporting.cancel()
             with suppress(asyncio.CancelledError):
                 await reporting
             services.journal.forget_worker(report.id)
 
-    async def _keep_reporting(self, report: WorkerReport, serving: Serving, refusals: Refusals) -> None:
+    def _start_engine(self) -> Dispatcher:
+        services = self._services
+        return start_engine(services.config.engine, services.journal, services.root.name, services.secrets.resolve)
+
+    async def _keep_reporting(self, report: WorkerReport, serving: Serving) -> None:
         journal = self._services.journal
         while True:
-            current = replace(report, runs=tuple(sorted(serving.active)), refusals=dict(refusals))
+            current = replace(report, runs=tuple(sorted(serving.active)), refusals=dict(serving.refusals))
             if journal.is_remote:
                 await asyncio.to_thread(journal.report_worker, current)
             else:

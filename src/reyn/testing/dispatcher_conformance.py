@@ -10,18 +10,23 @@ import asyncio
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from reyn.engines import Serving
-from reyn.journal import Wake
+from reyn.journal import Wake, kinds
+from reyn.runtime import OSRuntime
+from reyn.runtime.submitting import MAX_TAKEOVERS
 from reyn.testing.journal_suite import begin
 
 if TYPE_CHECKING:
     from reyn.engines import Dispatcher
-    from reyn.journal import Journal
+    from reyn.journal import Body, Journal
+    from reyn.journal.results import RunResult
+
+T = TypeVar("T")
 
 _LONG = 60.0
 """Seconds after which a test has failed."""
@@ -64,6 +69,10 @@ class DispatcherConformance:
 
     def make_dispatcher(self, journal: Journal) -> Dispatcher:
         raise NotImplementedError  # the subclass creates the dispatcher under test, with a lease of at most 2 seconds
+
+    def lose_wakes(self, journal: Journal) -> None:
+        """Let the engine forget what it was given, as after a loss of its data. The journal has it still."""
+        journal.hold_wakes([one.seq for one in journal.wakes()], 0)
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:
@@ -181,6 +190,94 @@ class DispatcherConformance:
 
         self._run(scenario)
 
+    def test_the_wakes_of_a_worker_that_dies_go_to_another_one_and_nothing_changes_when_it_comes_back(self) -> None:
+        with self.journal() as journal, closing(asyncio.new_event_loop()) as stopped:
+            self._wake(journal, "a", "b")
+            first, second = _Worker(concurrency=1), _Worker()
+
+            async def drive(run_id: str) -> float | None:
+                await first.drive(run_id)
+                if first.driven.total() == 1:
+                    stopped.stop()  # this worker gets no more time, like a killed or a paused process
+                return None
+
+            serving = stopped.create_task(self._serving(journal, first, drive))
+            stopped.run_forever()
+            assert first.driven.total() == 1
+            asyncio.run(_within(self._serve(journal, second, lambda: not journal.wakes())))
+            assert second.driven == {"a": 1, "b": 1}
+            first.serving.stop.set()
+            stopped.run_until_complete(serving)
+            assert not journal.wakes()
+
+    async def _serving(self, journal: Journal, worker: _Worker, drive: _Drive) -> None:
+        await self.make_dispatcher(journal).serve(drive, worker.serving)
+
+    def test_a_wake_that_the_engine_lost_is_delivered_again(self) -> None:
+        async def scenario(journal: Journal) -> None:
+            self._wake(journal, "first")
+            before, after = _Worker(), _Worker()
+            await self._serve(journal, before, lambda: not journal.wakes())
+            self._wake(journal, "a", "b")
+            self.lose_wakes(journal)
+            await self._serve(journal, after, lambda: not journal.wakes())
+            assert (before.driven, after.driven) == ({"first": 1}, {"a": 1, "b": 1})
+
+        self._run(scenario)
+
+    def test_a_run_that_is_woken_while_it_is_executed_is_delivered_a_second_time(self) -> None:
+        async def scenario(journal: Journal) -> None:
+            self._wake(journal, "a")
+            workers, is_active, refused = [_Worker(), _Worker()], False, asyncio.Event()
+
+            async def drive(run_id: str) -> float | None:
+                nonlocal is_active
+                if is_active:
+                    refused.set()
+                    return 0.05  # another driver has the claim
+                is_active = True
+                if not workers[0].driven:
+                    self._wake(journal, "a")  # a message arrives
+                    await refused.wait()
+                await workers[0].drive(run_id)
+                is_active = False
+                return None
+
+            await asyncio.gather(*(self._serve(journal, one, lambda: not journal.wakes(), drive) for one in workers))
+            assert workers[0].driven["a"] >= 2
+
+        self._run(scenario)
+
+    def test_a_cancelled_run_is_not_executed(self) -> None:
+        self._submit_and_serve([], lambda rt: rt.cancel("a", "not needed"), "cancelled")
+
+    def test_a_run_whose_drivers_die_is_set_aside(self) -> None:
+        died = [kinds.RunResumed(f"d{number}") for number in range(MAX_TAKEOVERS)]
+        result = self._submit_and_serve(died, lambda rt: None, "failed")
+        assert result.code == "RYN441"
+
+    def _submit_and_serve(self, bodies: Sequence[Body], act: Callable[[OSRuntime], object], status: str) -> RunResult:
+        """Let a worker of a runtime take a submitted run, until it has a status."""
+
+        async def scenario() -> RunResult:
+            with self.journal() as journal, tempfile.TemporaryDirectory() as folder:
+                begin(journal, "a", kinds.RunSubmitted("default"), *bodies)
+                self._wake(journal, "a")
+                async with OSRuntime.open(folder, journal=journal, trust=True) as runtime:
+                    act(runtime)
+                    worker = _Worker()
+                    dispatcher = self.make_dispatcher(journal)
+                    serving = asyncio.ensure_future(
+                        runtime.workers.serve(serving=worker.serving, dispatcher=dispatcher)
+                    )
+                    await worker.until(lambda: serving.done() or not journal.wakes())
+                    worker.serving.stop.set()
+                    await serving
+                    assert runtime.runs.find("a").status == status
+                    return runtime.runs.result("a")
+
+        return asyncio.run(_within(scenario()))
+
     def test_workers_share_the_wakes_and_serve_their_queues_only(self) -> None:
         async def scenario(journal: Journal) -> None:
             runs = [f"r{number}" for number in range(12)]
@@ -205,6 +302,6 @@ class DispatcherConformance:
 _Drive = Callable[[str], Awaitable[float | None]]
 
 
-async def _within(scenario: Awaitable[None]) -> None:
+async def _within(scenario: Awaitable[T]) -> T:
     async with asyncio.timeout(2 * _LONG):
-        await scenario
+        return await scenario
