@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import StateFolderUnsafe, StoreDamaged, StoreUnavailable
 from reyn.folders import OpenFolder, replace_in
+from reyn.journal import log_files
 from reyn.journal.claims import open_lock
+from reyn.journal.log_files import JournalFiles
 from reyn.journal.port import DATABASE
 from reyn.journal.rows import RowDamaged
 from reyn.journal.state_folder import file_status, open_state, private_file
@@ -99,9 +101,12 @@ class Database:
         self._is_open = True
         with self.errors, ExitStack() as on_failure:
             self.folder = _opened(folder, is_read_only=is_read_only)
-            before = _check_files(self.folder, is_read_only=is_read_only)
+            before = self._identity = _check_files(self.folder, is_read_only=is_read_only)
+            if before is not None:
+                log_files.enter(before, self.folder, DATABASE_FILES)
+                on_failure.callback(log_files.leave, before)
             self.writer = on_failure.enter_context(closing(_connect(self.path, is_read_only=is_read_only)))
-            self.transaction = Transaction(self.writer, self.errors, self.path)
+            self.transaction = Transaction(self.writer, self.errors)
             if not is_read_only:
                 self._prepare(owner)
             if self._format() != DATABASE_FORMAT:
@@ -116,7 +121,9 @@ class Database:
                 on_failure.pop_all()
                 self._abandon()
                 raise StateFolderUnsafe(f"`{self.path}` was replaced while it was opened", hint="Try again.")
-            self.transaction.identity = before
+            if not is_read_only:
+                paths = [os.fspath(self.path.with_name(name)) for name in DATABASE_FILES]
+                self.transaction.files = JournalFiles((paths[0], paths[1], paths[2]), self._copy_log)
             on_failure.pop_all()
 
     def _prepare(self, owner: Owner | None) -> None:
@@ -189,6 +196,15 @@ class Database:
                 if self.reader.in_transaction:  # an error may have ended it
                     self.reader.execute("COMMIT")
 
+    def _copy_log(self) -> bool:
+        """Copy the whole WAL into the database, in place of a transaction; return whether that was possible."""
+        self.writer.execute("ROLLBACK")
+        try:
+            is_busy, frames, copied = self.writer.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        except sqlite3.Error:
+            return False
+        return not is_busy and frames == copied
+
     def checkpoint(self) -> None:
         """Checkpoint the WAL."""
         with self.transaction.lock:
@@ -221,7 +237,9 @@ class Database:
     def close(self, *, is_changed: bool) -> None:
         """Wait for a commit in progress, then close. Checkpoint first, or short-lived processes would grow the WAL."""
         with self.transaction.lock, self._read_lock:
-            if self._is_open and not self.folder.is_at(self.folder.path):
+            files = self.transaction.files
+            is_current = self.folder.is_at(self.folder.path) and (files is None or files.are_current())
+            if self._is_open and not is_current:
                 self._abandon()
             if not self._is_open:
                 return
@@ -231,9 +249,11 @@ class Database:
             self.reader.close()
             self.writer.close()
             self.folder.close()
+            if self._identity is not None:
+                log_files.leave(self._identity)
 
     def _abandon(self) -> None:
-        """Leave the connections open, because the folder was replaced: SQLite would remove a WAL by its path."""
+        """Leave the connections open, because a file was replaced: SQLite would remove a WAL by its path."""
         import ctypes
 
         self._is_open = False
@@ -357,12 +377,11 @@ class Transaction:
     is no longer at the path, where no reader would find it.
     """
 
-    def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors) -> None:
         self.lock = threading.Lock()
         self.on_failure: Callable[[], None] = lambda: None
-        self.identity: tuple[int, int] | None = None
-        """Device and inode of the database that was opened."""
-        self._path = os.fspath(path)
+        self.files: JournalFiles | None = None
+        """The files that were opened, when they are."""
         self._connection = connection
         self._errors = errors
 
@@ -381,16 +400,8 @@ class Transaction:
             self._errors.translate(error)
             return
         try:
-            if self.identity is not None:
-                try:
-                    status = os.stat(self._path)  # noqa: PTH116 - every commit comes here
-                except FileNotFoundError:
-                    status = None
-                if status is None or (status.st_dev, status.st_ino) != self.identity:
-                    raise StoreUnavailable(
-                        f"the journal `{self._path}` was deleted, moved or replaced while it was in use",
-                        hint="Nothing more is recorded. Put the state directory back, then resume the run.",
-                    )
+            if self.files is not None:
+                self.files.check()
             self._connection.execute("COMMIT")
         except BaseException as failure:
             self._end()

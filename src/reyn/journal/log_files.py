@@ -1,0 +1,159 @@
+"""The files beside the database: `journal.db-wal`, the log of SQLite, and `journal.db-shm`, the index of the log.
+
+Commits are only in the log until a checkpoint copies them into the database. SQLite finds files by their paths and
+opens a database without its log as of an earlier commit, with no error. Here a loss is found: during a run by the
+identity and size of each file, at opening by the index, which a process that was killed leaves behind.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from reyn.errors import StoreDamaged, StoreUnavailable
+
+if TYPE_CHECKING:
+    from reyn.folders import OpenFolder
+
+_HEADER = Struct("=12xBxHI12x8s56xI")
+"""Of the index: is it initialized, size of a page, frames of the log, salt of the log, frames that were copied."""
+_LOG_HEADER = Struct("16x8s8x")
+"""Of the log: its salt."""
+_FRAME = 24
+"""The header of a frame, which a page follows."""
+
+
+class _Index(NamedTuple):
+    is_initialized: int
+    page_size: int
+    frames: int
+    salt: bytes
+    copied: int
+
+
+class JournalFiles:
+    """The files that an open journal consists of.
+
+    Args:
+        paths: The paths of the database, its log and the index of the log.
+        copy_log: Copies the log into the database, and returns whether everything was copied.
+    """
+
+    def __init__(self, paths: tuple[str, str, str], copy_log: Callable[[], bool]) -> None:
+        self._paths, self._copy_log = paths, copy_log
+        self._identities = [_identity(path)[:2] for path in paths]
+        self._log_size = 0
+
+    def check(self) -> None:
+        """Check that each file is the one that was opened, and that the log has not become shorter.
+
+        Raises:
+            StoreUnavailable: Nothing that is committed now would be found again.
+        """
+        for path, identity in zip(self._paths, self._identities, strict=True):
+            device, inode, size = _identity(path)
+            if (device, inode) != identity:
+                raise StoreUnavailable(
+                    f"the journal `{path}` was deleted, moved or replaced while it was in use", hint=self._rescue()
+                )
+            if path is self._paths[1]:
+                if size < self._log_size:
+                    raise StoreUnavailable(
+                        f"the journal `{path}` was truncated while it was in use",
+                        hint="Nothing more is recorded. Put the file back, then resume the run.",
+                    )
+                self._log_size = size
+
+    def are_current(self) -> bool:
+        """Return whether each file is still the one that was opened."""
+        return [_identity(path)[:2] for path in self._paths] == self._identities
+
+    def _rescue(self) -> str:
+        """Copy the log into the database, if it is only the log that is gone. Returns what to do."""
+        database, log, index = (_identity(path)[:2] for path in self._paths)
+        if database == self._identities[0]:
+            is_alone = index in (_GONE, self._identities[2])  # no other process has opened the database since
+            if log == self._identities[1] or (log == _GONE and is_alone and self._copy_log()):
+                return "Nothing more is recorded, and nothing that was committed is lost. Resume the run."
+        return "Nothing more is recorded. Put the state directory back, then resume the run."
+
+
+_GONE = (0, 0)
+
+
+def _identity(path: str) -> tuple[int, int, int]:
+    """Return device, inode and size of a file; zeros if there is none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - every commit comes here
+    except FileNotFoundError:
+        return (*_GONE, 0)
+    return status.st_dev, status.st_ino, status.st_size
+
+
+_open_here: Counter[tuple[int, int]] = Counter()
+"""The databases that this process has open, by device and inode.
+
+A process that closes a file loses its locks on it, also those of SQLite. So the index is read only while no connection
+of this process has it open.
+"""
+_open_lock = threading.Lock()
+
+
+def enter(database: tuple[int, int], folder: OpenFolder, names: tuple[str, str, str]) -> None:
+    """Note that this process opens a database; check first that its log has the commits that the index lists.
+
+    Raises:
+        StoreDamaged: The log is gone, too short or another one, and the database lacks its commits.
+    """
+    with _open_lock:
+        if not _open_here[database]:
+            _check_log(folder, names)
+        _open_here[database] += 1
+
+
+def leave(database: tuple[int, int]) -> None:
+    """Note that this process has closed a database."""
+    with _open_lock:
+        _open_here[database] -= 1
+
+
+def _check_log(folder: OpenFolder, names: tuple[str, str, str]) -> None:
+    _, log, index = names
+    before, _ = _beginning(folder, index, _HEADER.size)
+    if len(before) < _HEADER.size:
+        return
+    found = _Index._make(_HEADER.unpack(before))
+    if not found.is_initialized or found.copied >= found.frames:
+        return
+    head, size = _beginning(folder, log, _LOG_HEADER.size)
+    page = 65_536 if found.page_size == 1 else found.page_size
+    if not size:
+        problem = "is missing"
+    elif size < _LOG_HEADER.size + found.frames * (_FRAME + page):
+        problem = "is shorter than it was"
+    elif _LOG_HEADER.unpack(head) != (found.salt,):
+        problem = "is another one than it was"
+    else:
+        return
+    if _beginning(folder, index, _HEADER.size)[0] == before:  # otherwise another process has begun the log anew
+        raise StoreDamaged(
+            f"`{folder.path}/{log}` {problem}, so commits of the journal are lost",
+            hint=f"Put `{log}` back. To continue from an earlier commit instead, delete `{index}` beside it; ops that "
+            "were recorded after it may be executed again.",
+        )
+
+
+def _beginning(folder: OpenFolder, name: str, length: int) -> tuple[bytes, int]:
+    """Return the beginning and the size of a file; both are empty if there is none."""
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder.handle)
+    except FileNotFoundError:
+        return b"", 0
+    try:
+        return os.pread(handle, length, 0), os.fstat(handle).st_size
+    finally:
+        os.close(handle)
