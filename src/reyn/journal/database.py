@@ -400,8 +400,15 @@ class Transaction:
             self._errors.translate(error)
             return
         try:
-            if self.files is not None:
-                self.files.check()
+            if (files := self.files) is not None:  # without a call: every commit comes here
+                try:
+                    file, log, index = map(os.stat, files.paths)
+                except FileNotFoundError:
+                    raise files.error() from None
+                found = (file.st_dev, file.st_ino, log.st_dev, log.st_ino, index.st_dev, index.st_ino)
+                if found != files.identities or log.st_size < files.log_size:
+                    raise files.error()
+                files.log_size = log.st_size
             self._connection.execute("COMMIT")
         except BaseException as failure:
             self._end()

@@ -41,57 +41,64 @@ class JournalFiles:
     Args:
         paths: The paths of the database, its log and the index of the log.
         copy_log: Copies the log into the database, and returns whether everything was copied.
+
+    Attributes:
+        identities: Device and inode of each file.
+        log_size: The size of the log at the last commit. It never becomes smaller.
     """
 
     def __init__(self, paths: tuple[str, str, str], copy_log: Callable[[], bool]) -> None:
-        self._paths, self._copy_log = paths, copy_log
-        self._identities = [_identity(path)[:2] for path in paths]
-        self._log_size = 0
+        self.paths = paths
+        self._copy_log = copy_log
+        self.identities: tuple[int, ...] = tuple(number for path in paths for number in _identity(path))
+        self.log_size = 0
+        if _GONE in self._own():  # connections of this process that were abandoned share an index that has no path
+            raise StoreUnavailable(
+                f"files of the journal `{paths[0]}` were deleted while this process used them",
+                hint="Nothing that was committed is lost. Continue in a new process.",
+            )
 
-    def check(self) -> None:
-        """Check that each file is the one that was opened, and that the log has not become shorter.
+    def error(self) -> StoreUnavailable:
+        """Return the error about files that are not those that were opened, or about a log that became shorter."""
+        files = zip(self.paths, self._own(), strict=True)
+        gone = next((path for path, identity in files if _identity(path) != identity), None)
+        if gone is None:
+            return StoreUnavailable(
+                f"the journal `{self.paths[1]}` was truncated while it was in use",
+                hint="Nothing more is recorded. Put the file back, then resume the run.",
+            )
+        message = f"the journal `{gone}` was deleted, moved or replaced while it was in use"
+        return StoreUnavailable(message, hint=self._rescue())
 
-        Raises:
-            StoreUnavailable: Nothing that is committed now would be found again.
-        """
-        for path, identity in zip(self._paths, self._identities, strict=True):
-            device, inode, size = _identity(path)
-            if (device, inode) != identity:
-                raise StoreUnavailable(
-                    f"the journal `{path}` was deleted, moved or replaced while it was in use", hint=self._rescue()
-                )
-            if path is self._paths[1]:
-                if size < self._log_size:
-                    raise StoreUnavailable(
-                        f"the journal `{path}` was truncated while it was in use",
-                        hint="Nothing more is recorded. Put the file back, then resume the run.",
-                    )
-                self._log_size = size
+    def _own(self) -> list[tuple[int, ...]]:
+        return [self.identities[at : at + 2] for at in (0, 2, 4)]
 
     def are_current(self) -> bool:
         """Return whether each file is still the one that was opened."""
-        return [_identity(path)[:2] for path in self._paths] == self._identities
+        return [_identity(path) for path in self.paths] == self._own()
 
     def _rescue(self) -> str:
         """Copy the log into the database, if it is only the log that is gone. Returns what to do."""
-        database, log, index = (_identity(path)[:2] for path in self._paths)
-        if database == self._identities[0]:
-            is_alone = index in (_GONE, self._identities[2])  # no other process has opened the database since
-            if log == self._identities[1] or (log == _GONE and is_alone and self._copy_log()):
-                return "Nothing more is recorded, and nothing that was committed is lost. Resume the run."
+        (database, log, index), own = map(_identity, self.paths), self._own()
+        if database == own[0]:
+            is_alone = index in (_GONE, own[2])  # no other process has opened the database since
+            if log == own[1] or (log == _GONE and is_alone and self._copy_log()):
+                return (
+                    "Nothing more is recorded, and nothing that was committed is lost. Resume the run in a new process."
+                )
         return "Nothing more is recorded. Put the state directory back, then resume the run."
 
 
 _GONE = (0, 0)
 
 
-def _identity(path: str) -> tuple[int, int, int]:
-    """Return device, inode and size of a file; zeros if there is none."""
+def _identity(path: str) -> tuple[int, int]:
+    """Return device and inode of a file; zeros if there is none."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - every commit comes here
+        status = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
-        return (*_GONE, 0)
-    return status.st_dev, status.st_ino, status.st_size
+        return _GONE
+    return status.st_dev, status.st_ino
 
 
 _open_here: Counter[tuple[int, int]] = Counter()
