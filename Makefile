@@ -1,4 +1,4 @@
-# Twelve verbs at the most. Everything happens in .venv, made from the lock file; for another Python, in one of its own:
+# Twelve verbs at the most, with their variants. Everything happens in .venv, made from the lock file; for another Python, in one of its own:
 # `make quick PYTHON=python3.13 VENV=.venv-3.13`.
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'END {print $$4}')" -gt 2000000 2> /dev/null && echo /dev/shm)
 quick test cover fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
-.PHONY: setup demo quick test check cover bench chaos fuzz docs lock clean
+.PHONY: setup demo quick test check cover bench chaos chaos-cluster fuzz docs lock clean
 
 ## setup: make .venv with everything a contributor needs
 setup: $(VENV)/ready
@@ -83,7 +83,7 @@ cover: setup
 	$(BIN)/coverage report --skip-covered --fail-under=93
 	$(BIN)/coverage report --format=total --fail-under=95 --include='src/reyn/skills/*,src/reyn/lint/*'
 
-## bench: the measured targets, each beside its figure; `make bench OF=tests.expressions.oracle` (another implementation of CEL, five minutes), `OF=bench.small`, `OF=bench.decisions`, `OF=bench.routing` or `OF=bench.acts` for the small model, an hour
+## bench: the measured targets, each beside its figure; `make bench OF=tests.expressions.oracle` (another implementation of CEL, five minutes), `OF=bench.small`, `OF=bench.decisions`, `OF=bench.routing` or `OF=bench.acts` for the small model, an hour; `OF=bench.cluster` for workers on PostgreSQL
 OF ?= bench
 bench: setup
 	$(BIN)/python -m $(OF)
@@ -93,6 +93,10 @@ chaos: setup
 	KILL_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/kernel/kill
 	$(BIN)/python -m tests.chaos --kills 2000
 	$(BIN)/python -m tests.chaos.edits
+
+# The same for workers on PostgreSQL; an hour on four idle cores. `make chaos-cluster ATTACK='--kills 50 --seed 1'` is shorter.
+chaos-cluster: setup
+	$(BIN)/python -m tests.chaos.cluster $(ATTACK)
 
 ## fuzz: random hostile answers, archives, skills, servers and system-call errors, for SECONDS
 SECONDS ?= 60

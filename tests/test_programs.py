@@ -82,3 +82,18 @@ def test_a_short_chaos_run_loses_nothing():
     figures = json.loads(call("tests.chaos", "--kills", "60", "--seed", "5", "--json"))
     assert figures["kills"] >= 60
     assert (figures["lost"], figures["doubled"], figures["stuck"], figures["wrong"]) == (0, 0, 0, [])
+
+
+def test_a_short_attack_on_workers_loses_nothing():
+    faults = {"kills": 6, "restarts": 1, "pauses": 2, "partitions": 2}
+    words = [word for name, number in faults.items() for word in (f"--{name}", str(number))]
+    figures = json.loads(call("tests.chaos.cluster", *words, "--seed", "5", "--json"))
+    assert {name: figures[name] for name in faults} == faults
+    assert (figures["lost"], figures["doubled"], figures["stuck"], figures["wrong"]) == (0, 0, 0, [])
+
+
+def test_the_benchmark_of_workers_prints_its_figures():
+    figures = json.loads(call("bench.cluster", "--short", "--json", "--only", "throughput", "cpu", "resume"))
+    assert len(figures) == 9
+    assert all(figure > 0 for figure in figures.values())
+    assert "first limit" in call("bench.scaling", "--visits", "1000")

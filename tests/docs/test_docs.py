@@ -89,13 +89,13 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
 
 def check_shell(block: Block) -> None:
     """Check that make has the target, or pip the extras. Running them would install packages or run these tests."""
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
     for line in block.text.splitlines():
         if line in ("git clone REPOSITORY reyn", "cd reyn"):
             continue
         if line.startswith("make "):
-            assert line.removeprefix("make ") in targets
+            assert line.split()[1] in targets
         else:
             package = re.fullmatch(r"pip install (?:--editable )?'?(?:\.|reyn)(?:\[([\w,]+)\])?'?", line)
             assert package, line
@@ -117,7 +117,8 @@ def test_the_makefile_has_few_verbs():
     text = (ROOT / "Makefile").read_text()
     verbs = set(re.findall(r"^## (\w+):", text, re.M))
     assert len(verbs) <= 14
-    assert verbs == set(re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split())
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split()
+    assert verbs == {name.partition("-")[0] for name in phony}  # `chaos-cluster` is a variant of `chaos`
 
 
 def test_the_readme_shows_the_skill_of_a_new_project():

