@@ -27,7 +27,7 @@ class Site:
     visit_cpu: float = 0.0029
     """CPU of a worker for a visit, with its commit."""
     statement_cpu: float = 0.0007
-    """CPU of the server for a commit."""
+    """CPU of the server for the commit of a visit: 0.33 ms were measured for four events without content."""
     flush: float = 0.0023
     """Time to write the log to the disk."""
     server_cores: float = 4.0
