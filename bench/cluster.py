@@ -273,17 +273,22 @@ def answers_elsewhere(cluster: Cluster, count: int) -> list[float]:
     runtime = cluster.desk()
     journal, found = runtime.services.journal, []
     with cluster.workers(1, "asking"):
-        runtime.submit("asking", {"text": "x"}, run_id="r")
-        for _ in range(count):
-            wait_until(lambda: runtime.runs.find("r").status == "waiting")
-            after = runtime.runs.find("r").seq
+        for number in range(count):  # a run for each: a question more in one visit is more to execute again
+            name = f"r{number}"
+            runtime.submit("asking", {"text": "x"}, run_id=name)
+            wait_until(partial(is_idle, runtime, name))
+            after = runtime.runs.find(name).seq
             began = time.monotonic()
-            runtime.answer("r", None, "yes")
-            wait_until(partial(has_events_after, journal, "r", after))
+            runtime.answer(name, None, "yes")
+            wait_until(partial(has_events_after, journal, name, after))
             found.append(time.monotonic() - began)
-            time.sleep(0.3)  # as of a person: the worker has nothing else to do
     journal.close()
     return found
+
+
+def is_idle(runtime: OSRuntime, run_id: str) -> bool:
+    journal = runtime.services.journal
+    return runtime.runs.find(run_id).status == "waiting" and not journal.wakes() and not journal.is_claimed(run_id)
 
 
 def has_events_after(journal: Journal, run_id: str, seq: int) -> bool:
