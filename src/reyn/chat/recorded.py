@@ -61,7 +61,7 @@ def history_of(runtime: OSRuntime, run_id: str, before: NormalizedMessageList = 
     except RunNotFound:  # it did not start
         return before
     state, content = settled_state(services.journal, state, services.compile_skill)
-    found = state.conversations.get(state.phase)
+    found = state.current_transcript
     if found is None:  # it stopped before its first turn
         return before
     # The list of the run shares its memory with the one that the next call extends.

@@ -228,6 +228,10 @@ CONVERSATION_OP = finding_code(
     "RYN224: A phase allows an op that only conversations have, but the phase is not a conversation.",
     "Add `conversation: true` to the phase, or remove the op from `allowed_ops`.",
 )
+BAD_TRANSCRIPT = finding_code(
+    "RYN225: A transcript that phases share has no valid name, several sizes, or only one phase.",
+    "Write `conversation: {transcript: NAME}` with the same name and the same `max_tokens` in each of the phases.",
+)
 UNKNOWN_MODEL_CLASS = finding_code(
     "RYN524: A phase or a skill requests a model class that `models` in the configuration does not define.",
     "Add the class to `models` in reyn.yaml, such as `light: openai:NAME`, or correct the name.",

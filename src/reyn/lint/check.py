@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from reyn.lint import acts, decisions, errors_of_nodes, handoffs, instructions, nodes, requests, state, structure
+from reyn.lint import (
+    acts,
+    conversations,
+    decisions,
+    errors_of_nodes,
+    handoffs,
+    instructions,
+    nodes,
+    requests,
+    state,
+    structure,
+)
 from reyn.ops import standard_ops
 from reyn.skills import Library, LoadResult, read_shared, read_skill
 
@@ -50,6 +61,7 @@ SKILL_RULES = (
     nodes.fan_outs,
     state.fields_of_state,
     errors_of_nodes.errors_of_nodes,
+    conversations.shared_transcripts,
 )
 """Rules on the parts of a skill that could be read."""
 

@@ -58,7 +58,7 @@ class RecordedPrompt:
         self._content = content
         self._results = list(turn.results)
         self._tools = turn.request.tools if turn.request is not None else None
-        conversation = turn.state.conversations.get(turn.state.phase)
+        conversation = turn.state.current_transcript
         self._transcript: tuple[NormalizedMessage, ...] = ()
         """Messages after the system message that `transcript_extended` events added."""
         if turn.frame.transcript is not None and conversation is not None:
@@ -249,7 +249,7 @@ class RecordedPrompt:
         Reyn phrased it, or a hook.
         """
         turn, form = self._turn, self._turn.frame.form
-        conversation = turn.state.conversations.get(turn.state.phase)
+        conversation = turn.state.current_transcript
         system = conversation.messages.system if conversation is not None else None
         told = message_text(system, self._content) if system is not None and system.content else ""
         phases = [skill.phase(turn.state.phase, state) for state in (turn.start, turn.state)]

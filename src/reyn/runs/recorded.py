@@ -53,9 +53,8 @@ _IMPORT_LIMITS = ImportLimits()
 
 def last_conversation(state: RunState) -> str | None:
     """Return the phase of a run's conversation, the one that was visited last if there are several."""
-    found = [name for name in state.conversations if state.holds_conversation(name)]
-    visited = (name for name in (state.phase, *reversed(state.path)) if name in found)
-    return next(visited, found[-1] if found else None)
+    entered = (state.phase, *reversed(state.path), *reversed(state.history.visits))
+    return next((name for name in entered if state.holds_conversation(name)), None)
 
 
 class Runs(RecordedRuns):
@@ -119,7 +118,7 @@ class Runs(RecordedRuns):
             hint = "Use a run with a phase that is a conversation, and the name of this phase."
             raise ConversationInvalid(f"run `{state.run_id}` has no conversation{where}", hint=hint)
         state, content = settled_state(self._journal, state, self._services.compile_skill)
-        return state.conversations[name].rendered(content)
+        return state.transcript(name).rendered(content)
 
     # -- watching -------------------------------------------------------------------------------------
 

@@ -282,7 +282,7 @@ class Conversations:
     def _change_memory(self, run: str, action: Literal["remember", "forget", "compact"], text: str) -> None:
         row = check_open(self._runs.find(run), "changed", "Its memory is not used any more.")
         state, value = self._runs.state(row.run_id), self._services.scrubber.scrub_value(text)
-        if state.phase not in state.conversations:
+        if state.current_transcript is None:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
         size = self._runs.conversation_size(row.run_id)
         if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):

@@ -191,7 +191,7 @@ def _copy_point(services: Services, row: RunRow) -> tuple[ForkState, str]:
         # A visit under other rules cannot be executed again, not even to its abort.
         has_turn = row.rules in SUPPORTED_RULES and (state.is_turn_open or state.aborted is not None)
         for name in (last, state.phase):
-            if (has_turn or not state.visit.is_open) and name in state.conversations and skill.holds_open(name):
+            if (has_turn or not state.visit.is_open) and state.holds_conversation(name) and skill.holds_open(name):
                 point, phase = ForkState(read.event, state), name
                 break
     if point is None:

@@ -101,7 +101,15 @@ def node_kind(skill: Skill, node: str) -> str:
     return "end" if node == END else skill.node_kind(node)
 
 
-def branch_lines(skill: Skill, node: str) -> list[str]:
+def node_lines(skill: Skill, node: str) -> list[str]:
+    """Return what belongs to a node: what it runs, how often, and the transcript that it shares."""
+    phase = skill.phases.get(node)
+    if phase is not None and phase.conversation is not None and phase.conversation.transcript:
+        return [f"transcript {phase.conversation.transcript}", *_branch_lines(skill, node)]
+    return _branch_lines(skill, node)
+
+
+def _branch_lines(skill: Skill, node: str) -> list[str]:
     """Return what a node runs, a line for each kind of branch, and how often it is repeated."""
     settings = skill.fan_out(node)
     if settings is None:
@@ -135,7 +143,7 @@ def to_text(skill: Skill) -> str:
     lines = [f"● entry ─▶ {_listed(_entry_edge(skill))}"]
     for node, leaving in outgoing.items():
         lines.append(node)
-        lines += [f"  │ {line}" for line in branch_lines(skill, node)]
+        lines += [f"  │ {line}" for line in node_lines(skill, node)]
         for edge in leaving:
             branch = "└─" if edge is leaving[-1] else "├─"
             lines.append(f"  {branch}{'↺' if edge.is_loop else '▶'} {_listed(edge)}")
@@ -157,7 +165,7 @@ def to_mermaid(skill: Skill) -> str:
     ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
     lines = ["flowchart TD", '    start(["entry"])']
     for node, name in ids.items():
-        title = "<br/>".join(map(escape, [node, *branch_lines(skill, node)]))
+        title = "<br/>".join(map(escape, [node, *node_lines(skill, node)]))
         lines.append(f"    {name}{_MERMAID_SHAPES[node_kind(skill, node)].format(title)}")
     for edge in (_entry_edge(skill), *edges(skill)):
         label = f'|"{escape(edge.label)}"|' if edge.label else ""
@@ -181,7 +189,7 @@ def to_dot(skill: Skill) -> str:
         '  start [shape=circle style=filled fillcolor=black width=0.15 label="" tooltip="entry"]',
     ]
     for node, name in ids.items():
-        title = quote("\n".join([node, *branch_lines(skill, node)])).replace("\n", "\\n")
+        title = quote("\n".join([node, *node_lines(skill, node)])).replace("\n", "\\n")
         lines.append(f"  {name} [label={title} {_DOT_SHAPES[node_kind(skill, node)]}]")
     for edge in (_entry_edge(skill), *edges(skill)):
         style = " style=dashed" if edge.is_loop else ""

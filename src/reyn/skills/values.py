@@ -206,12 +206,14 @@ class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forb
     Attributes:
         max_tokens: The size of the transcript above which older messages are replaced by a summary.
         stays_open: Whether the model cannot abort the run, and is asked for a reply without ops after rejected answers.
+        transcript: The name of a transcript that all phases which name it share; empty for one of its own.
     """
 
-    TRUST: ClassVar[TrustClasses] = trust_classes(plain="max_tokens stays_open")
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="max_tokens stays_open transcript")
 
     max_tokens: Annotated[int, msgspec.Meta(ge=MIN_TOKENS)] = 16_000
     stays_open: bool = False
+    transcript: str = ""
 
 
 class MustAny(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

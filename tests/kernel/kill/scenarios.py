@@ -351,6 +351,31 @@ def conversing(folder: Path) -> Scenario:
     return scenario.executes("talk", answers)
 
 
+def handing_over(folder: Path) -> Scenario:
+    """Two phases that share a transcript, a memory and a compaction hand over to each other, and one asks the user."""
+    scenario = _with_files(folder)
+    keys = "conversation: {transcript: customer, max_tokens: 200}\n"
+    write_skill(
+        scenario.seed,
+        "desk",
+        {"front": ["front", "back"], "back": ["back", "front", "end"]},
+        inputs=dict.fromkeys(("front", "back"), "user_message | note"),
+        phase_keys={"front": keys, "back": keys},
+        ops={"front": "file, remember", "back": "file, forget"},
+    )
+    answers = [
+        act({"kind": "remember", "text": "a name"}, TWICE),
+        go("back", "over"),
+        act({"kind": "forget", "id": "exp_1"}),
+        go("back", "hello"),
+        with_ops(go("front", "x" * 900), TWICE),
+        {"summary": "greetings"},
+        go("back", "y"),
+        finish(),
+    ]
+    return scenario.executes("desk", answers)
+
+
 def refused_background_skill(folder: Path) -> Scenario:
     """A conversation that no chat executes: it cannot start a skill in the background, and goes on."""
     scenario = _with_files(folder)
@@ -549,6 +574,7 @@ ACTING = (
     stopping_sub_runs,
     steps_and_limits,
     conversing,
+    handing_over,
     refused_background_skill,
     iterating_together,
     tools_together,

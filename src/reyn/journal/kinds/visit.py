@@ -30,11 +30,15 @@ _Rendered = msgspec.Meta(extra={TEXT: True})
 
 @event("phase_started", v=1, origin="derived")
 class PhaseStarted(Body, frozen=True):
-    """A visit of a phase started. `visit` is the number of visits of this phase so far, including this one."""
+    """A visit of a phase started. `visit` is the number of visits of this phase so far, including this one.
+
+    `transcript` is set if the phase is a conversation that shares its transcript with others which name it.
+    """
 
     phase: str
     visit: Count
     input: ArtifactRef
+    transcript: str = ""
 
 
 @event("step_started", v=1, origin="derived")

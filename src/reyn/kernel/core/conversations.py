@@ -50,6 +50,7 @@ class Transcript(msgspec.Struct, frozen=True):
         history: What came before the messages, until it is compacted.
         wants_compaction: Whether a program asked for a compaction.
         instructions: The hash of the instructions that the last message with others than before came with.
+        phase: The phase that extended it last, or changed it.
     """
 
     visit: int = 0
@@ -60,6 +61,7 @@ class Transcript(msgspec.Struct, frozen=True):
     size: int = 0
     wants_compaction: bool = False
     instructions: str | None = None
+    phase: str = ""
 
     def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Transcript:
         """Return the conversation with mutations applied, which add to its tokens and bytes."""
@@ -73,7 +75,19 @@ class Transcript(msgspec.Struct, frozen=True):
             self.size + size,
             self.wants_compaction,
             self.instructions,
+            self.phase,
         )
+
+    def taken_over(self, phase: str) -> Transcript:
+        """Return the conversation as another phase continues it: with its own instructions, and the same memory."""
+        if phase == self.phase:
+            return self
+        if not self.phase or self.messages.system is None:
+            return msgspec.structs.replace(self, phase=phase)
+        memory = self.messages.system.marker
+        system = NormalizedMessage("system", "", marker=memory) if memory is not None else None
+        messages = self.messages.with_system(system)
+        return msgspec.structs.replace(self, messages=messages, instructions=None, phase=phase)
 
     def instructed(self, system: str) -> Transcript:
         """Return the conversation with a system message, by its hash. What it remembers stays."""
@@ -139,9 +153,18 @@ def seed_of(started: kinds.RunStarted) -> dict[str, Transcript]:
     return {SEED: seed.instructed(system) if system is not None else seed}
 
 
-def begun(conversations: Mapping[str, Transcript], phase: str, visit: int) -> Transcript:
+def sharing_after(sharing: Mapping[str, str], body: kinds.PhaseStarted) -> dict[str, str]:
+    """Return the keys of the transcripts that phases share, by phase, after a visit of one started.
+
+    No phase has the name of such a key.
+    """
+    others = {phase: key for phase, key in sharing.items() if phase != body.phase}
+    return {**others, body.phase: f"{body.transcript}/"} if body.transcript else others
+
+
+def begun(conversations: Mapping[str, Transcript], key: str, visit: int) -> Transcript:
     """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
-    found = conversations.get(phase) or (conversations.get(SEED) if visit == 0 else None)
+    found = conversations.get(key) or (conversations.get(SEED) if visit == 0 else None)
     return found if found is not None and found.visit == visit else Transcript(visit)
 
 
@@ -155,10 +178,10 @@ TranscriptChange = (
 )
 
 
-def changed(conversations: Mapping[str, Transcript], body: TranscriptChange) -> dict[str, Transcript]:
-    """Return the transcripts of a run after an event."""
+def changed(conversations: Mapping[str, Transcript], key: str, body: TranscriptChange) -> dict[str, Transcript]:
+    """Return the transcripts of a run after an event that changes one of them."""
     visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
-    return {**conversations, body.phase: _changed(begun(conversations, body.phase, visit), body)}
+    return {**conversations, key: _changed(begun(conversations, key, visit).taken_over(body.phase), body)}
 
 
 def _changed(conversation: Transcript, body: TranscriptChange) -> Transcript:

@@ -10,7 +10,7 @@ from reyn.config.values import PromptLimit
 from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
 from reyn.journal import kinds
-from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of
+from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of, sharing_after
 from reyn.kernel.core.snapshot import POSTPROCESSOR, CompletedVisit, Ending, Output, PersonInput, Recovery, RunState
 
 _SETTLED = Recovery()
@@ -148,6 +148,8 @@ def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
 
 def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
     history = state.history
+    if body.transcript or state.sharing:
+        state = replace(state, sharing=sharing_after(state.sharing, body))
     return replace(
         state,
         visit=replace(
@@ -317,7 +319,7 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
 
 def on_transcript_change(state: RunState, body: Any) -> RunState:
     try:
-        conversations = changed(state.conversations, body)
+        conversations = changed(state.conversations, state.transcript_key(body.phase), body)
     except ContractError as error:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
     visit = state.visit
@@ -360,7 +362,7 @@ def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
     received = state.received.taken(oldest.ask) if state.received is not None else None
     visit = replace(state.visit, is_answered=True)
     depth = state.depths.get(body.run, 0) + 1 if body.run else 0
-    return replace(state, visit=visit, received=received, turn_depth=depth)
+    return replace(state, visit=visit, received=received, turn_depth=depth, visits_at_message=state.history.visits)
 
 
 def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:

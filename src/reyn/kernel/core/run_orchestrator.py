@@ -75,10 +75,8 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     phase = state.phase or skill.entry
     visit = history.visits.get(phase, 0) + 1
     cap = limit_of(state, settings, "max_phase_visits")
-    if cap is not None and visit > cap and not skill.holds_conversation(phase):
-        often = "once" if cap == 1 else f"{cap} times"
-        reason = f"phase `{phase}` was visited {often}, the maximum that `max_phase_visits` allows"
-        return at_limit(kinds.LimitReached("max_phase_visits", cap, phase, reason), state, skill, settings)
+    if cap is not None and visit > cap and (stop := _too_many_visits(state, skill, phase, visit, cap)) is not None:
+        return at_limit(stop, state, skill, settings)
     left = visits_left(state, skill, settings, phase)
     if left and max(left.values()) <= 0 and skill.node_kind(phase) == "phase" and not may_finish(skill, phase):
         names = " and ".join(f"`{name}`" for name in left)
@@ -102,6 +100,21 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         state.visit.attempt,
         wait_of(state, skill) if state.visit.attempt else 0,
     )
+
+
+def _too_many_visits(state: RunState, skill: Skill, phase: str, visit: int, cap: int) -> kinds.LimitReached | None:
+    """Return the limit that another visit of a phase exceeds, if it does.
+
+    The user paces a conversation: it may follow itself, and what counts is how often others lead to it in one turn.
+    """
+    since = ""
+    if skill.holds_conversation(phase):
+        visit, since = visit - state.visits_at_message.get(phase, 0), " since the last message of the user"
+        if state.path[-1:] == (phase,) or visit <= cap:
+            return None
+    often = "once" if cap == 1 else f"{cap} times"
+    reason = f"phase `{phase}` was visited {often}{since}, the maximum that `max_phase_visits` allows"
+    return kinds.LimitReached("max_phase_visits", cap, phase, reason)
 
 
 def _no_progress(state: RunState, settings: RunSettings) -> kinds.LimitReached | None:

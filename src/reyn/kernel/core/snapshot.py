@@ -379,7 +379,9 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     truncated: dict[str, tuple[str, str]] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents and their phases, by the name under which ops can read the whole."""
     conversations: dict[str, Transcript] = {}  # noqa: RUF012 - msgspec copies it
-    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    """The transcripts of conversations, and of the visit in progress with native tool calls, by key."""
+    sharing: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    """The keys of the transcripts that phases share, by phase. The key of any other transcript is its phase."""
     title: str = ""
     """The title that a user gave the conversation."""
     threads: dict[str, AgentThread] = {}  # noqa: RUF012 - msgspec copies it
@@ -387,6 +389,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     received: ReceivedMessage | None = None
     """The last message that another agent sent to this conversation."""
     person: PersonInput = PersonInput()
+    visits_at_message: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it
+    """The number of visits by phase when a conversation took its last message."""
     turn_depth: int = 0
     """How many reports of background runs led to one another, up to the turn in progress."""
     depths: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it
@@ -401,7 +405,16 @@ class RunState(RunSummary, frozen=True, kw_only=True):
 
     def transcript(self, phase: str, visit: int = 0) -> Transcript:
         """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
-        return begun(self.conversations, phase, visit)
+        return begun(self.conversations, self.transcript_key(phase), visit)
+
+    def transcript_key(self, phase: str) -> str:
+        """Return the key of the transcript of a phase."""
+        return self.sharing.get(phase, phase) if self.sharing else phase
+
+    @property
+    def current_transcript(self) -> Transcript | None:
+        """The transcript of the phase that the run is in, if it has one."""
+        return self.conversations.get(self.transcript_key(self.phase))
 
     def memory(self, phase: str) -> Memory:
         """Return the memory of a conversation."""
@@ -410,7 +423,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
 
     def holds_conversation(self, phase: str) -> bool:
         """Return whether a phase is a conversation that has begun."""
-        return phase in self.conversations and phase != SEED and self.conversations[phase].visit == 0
+        key = self.transcript_key(phase)
+        return key in self.conversations and key != SEED and self.conversations[key].visit == 0
 
     @property
     def is_conversation(self) -> bool:

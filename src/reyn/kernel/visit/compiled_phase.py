@@ -227,6 +227,12 @@ class CompiledPhase(RunContext):
     def conversation(self) -> str | None:
         return self.name if self.definition.conversation is not None else None
 
+    @cached_property
+    def transcript(self) -> str:
+        """The name of the transcript that the phase shares with others; empty if it shares none."""
+        phase = self.skill.phases.get(self.name)
+        return phase.conversation.transcript if phase is not None and phase.conversation is not None else ""
+
     def transcript_tokens(self, state: RunState) -> int:
         """Return the maximum size of a transcript: the setting of the phase, capped by the model's prompt limit."""
         settings, limit = self.definition.conversation, self.estimated_tokens(state)

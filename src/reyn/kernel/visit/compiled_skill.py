@@ -51,7 +51,7 @@ class CompiledSkill(RunContext):
         if isinstance(move, HandleError):
             return hand_to(self, move, tape)
         phase = self.phase(move.phase, tape.state, move.left)
-        tape.emit(kinds.PhaseStarted(move.phase, move.visit, move.input))
+        tape.emit(kinds.PhaseStarted(move.phase, move.visit, move.input, phase.transcript))
         visit = self._visits[move.phase](phase, move, tape)
         return after_wait(visit, move, tape) if move.wait_ms else visit
 

@@ -70,7 +70,7 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     transcript of a conversation has the input and what the visit did with it; the new message has the reason alone.
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
-    if back is not None and phase.conversation is not None and entry.phase in tape.state.conversations:
+    if back is not None and phase.conversation is not None and tape.state.holds_conversation(entry.phase):
         return PreparedInput(entry.input.hash, entry.input.hash, rollback=Rollback(None, back.reason))
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
     is_reply, images, instructions = _continues(phase, entry), _images(entry, tape), None

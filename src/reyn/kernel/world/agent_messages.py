@@ -125,7 +125,7 @@ class AgentMessages:
         """Return the messages of a conversation up to its last reply, as the history of a new one."""
         journal = self._services.journal
         state = fold(islice(journal.read(thread.run), thread.seq))
-        found = state.conversations.get(state.phase)
+        found = state.current_transcript
         if found is None or found.visit:
             return (), ()
         return self._services.store_history(found.rendered(journal.blob))

@@ -93,7 +93,7 @@ class Children:
         if effect.type == "background" and not isinstance(self.services.people, BackgroundPeople):
             raise SubRunFailed("only a chat executes skills in the background; run the skill with `run_skill`")
         skill = effect.pinned or self.services.load(effect.skill)
-        if skill.opens_conversation and state.phase in state.conversations:
+        if skill.opens_conversation and state.current_transcript is not None:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, vocabulary)
         value = effect.input

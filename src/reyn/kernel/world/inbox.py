@@ -304,7 +304,8 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int, jo
             body = replace(body, children=open_children(journal, state))
         events.append((body, blobs))
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
-            state = replace(state, conversations=changed(state.conversations, body))
+            key = state.transcript_key(body.phase)
+            state = replace(state, conversations=changed(state.conversations, key, body))
         if isinstance(body, kinds.MessageQueued):
             state = replace(state, inbox=state.inbox.with_message(body))
             wait = None if wait is not None and wait.is_message else wait
@@ -324,7 +325,7 @@ def to_event(
             text = Blob.of(partial.encode()) if partial else None
             return kinds.TurnAborted(reason, message, text.hash if text else None), (text,) if text else ()
         case ChangeMemory(action, text):
-            is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
+            is_known = state.holds_conversation(state.phase)
             reason = memory_error(state.memory(state.phase), action, text) if is_known else "no conversation began"
             if reason:
                 return refused(message, request, reason)
