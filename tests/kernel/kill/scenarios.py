@@ -358,8 +358,8 @@ def handing_over(folder: Path) -> Scenario:
     write_skill(
         scenario.seed,
         "desk",
-        {"front": ["front", "back"], "back": ["back", "front", "end"]},
-        inputs=dict.fromkeys(("front", "back"), "user_message | note"),
+        {"front": ["back"], "back": ["back", "front", "end"]},
+        inputs={"front": "user_message", "back": "user_message | note"},
         phase_keys={"front": keys, "back": keys},
         ops={"front": "file, remember", "back": "file, forget"},
     )
@@ -368,9 +368,9 @@ def handing_over(folder: Path) -> Scenario:
         go("back", "over"),
         act({"kind": "forget", "id": "exp_1"}),
         go("back", "hello"),
-        with_ops(go("front", "x" * 900), TWICE),
+        go("front", "x" * 900, type="user_message"),
         {"summary": "greetings"},
-        go("back", "y"),
+        with_ops(go("back", "y"), TWICE),
         finish(),
     ]
     return scenario.executes("desk", answers)
