@@ -80,8 +80,6 @@ class Transcript(msgspec.Struct, frozen=True):
 
     def taken_over(self, phase: str) -> Transcript:
         """Return the conversation as another phase continues it: with its own instructions, and the same memory."""
-        if phase == self.phase:
-            return self
         if not self.phase or self.messages.system is None:
             return msgspec.structs.replace(self, phase=phase)
         memory = self.messages.system.marker
@@ -181,7 +179,10 @@ TranscriptChange = (
 def changed(conversations: Mapping[str, Transcript], key: str, body: TranscriptChange) -> dict[str, Transcript]:
     """Return the transcripts of a run after an event that changes one of them."""
     visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
-    return {**conversations, key: _changed(begun(conversations, key, visit).taken_over(body.phase), body)}
+    before = begun(conversations, key, visit)
+    if before.phase != body.phase:
+        before = before.taken_over(body.phase)
+    return {**conversations, key: _changed(before, body)}
 
 
 def _changed(conversation: Transcript, body: TranscriptChange) -> Transcript:

@@ -319,7 +319,7 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
 
 def on_transcript_change(state: RunState, body: Any) -> RunState:
     try:
-        conversations = changed(state.conversations, state.transcript_key(body.phase), body)
+        conversations = changed(state.conversations, state.sharing.get(body.phase, body.phase), body)
     except ContractError as error:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
     visit = state.visit

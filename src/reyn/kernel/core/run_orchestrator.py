@@ -75,8 +75,10 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     phase = state.phase or skill.entry
     visit = history.visits.get(phase, 0) + 1
     cap = limit_of(state, settings, "max_phase_visits")
-    if cap is not None and visit > cap and (stop := _too_many_visits(state, skill, phase, visit, cap)) is not None:
-        return at_limit(stop, state, skill, settings)
+    if cap is not None and visit > cap and not (state.path[-1:] == (phase,) and skill.holds_conversation(phase)):
+        stop = _too_many_visits(state, skill, phase, visit, cap)
+        if stop is not None:
+            return at_limit(stop, state, skill, settings)
     left = visits_left(state, skill, settings, phase)
     if left and max(left.values()) <= 0 and skill.node_kind(phase) == "phase" and not may_finish(skill, phase):
         names = " and ".join(f"`{name}`" for name in left)
@@ -110,7 +112,7 @@ def _too_many_visits(state: RunState, skill: Skill, phase: str, visit: int, cap:
     since = ""
     if skill.holds_conversation(phase):
         visit, since = visit - state.visits_at_message.get(phase, 0), " since the last message of the user"
-        if state.path[-1:] == (phase,) or visit <= cap:
+        if visit <= cap:
             return None
     often = "once" if cap == 1 else f"{cap} times"
     reason = f"phase `{phase}` was visited {often}{since}, the maximum that `max_phase_visits` allows"

@@ -405,11 +405,11 @@ class RunState(RunSummary, frozen=True, kw_only=True):
 
     def transcript(self, phase: str, visit: int = 0) -> Transcript:
         """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
-        return begun(self.conversations, self.transcript_key(phase), visit)
+        return begun(self.conversations, self.sharing.get(phase, phase), visit)
 
     def transcript_key(self, phase: str) -> str:
         """Return the key of the transcript of a phase."""
-        return self.sharing.get(phase, phase) if self.sharing else phase
+        return self.sharing.get(phase, phase)
 
     @property
     def current_transcript(self) -> Transcript | None:
@@ -423,7 +423,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
 
     def holds_conversation(self, phase: str) -> bool:
         """Return whether a phase is a conversation that has begun."""
-        key = self.transcript_key(phase)
+        key = self.sharing.get(phase, phase)
         return key in self.conversations and key != SEED and self.conversations[key].visit == 0
 
     @property

@@ -238,7 +238,7 @@ class TurnContext:
         """Add the input of the visit to the transcript. In a conversation, the input is the user's message."""
         self._first_results = tuple(self._log.results)
         state = self._tape.state
-        if self.is_conversation and not state.holds_conversation(self._phase.name):
+        if self.is_conversation and state.started.history and not state.holds_conversation(self._phase.name):
             self.needs_images |= bool([part for part in state.started.history if part.images])
         if state.visit.is_continued:
             return
