@@ -175,7 +175,7 @@ def test_an_approval_in_a_conversation_shows_how_to_name_it(tmp_path: Path):
         return "\n".join(describe(approval))
 
     shown = converse(tmp_path, talk)
-    assert "\n    /approve 1, /reject 1 REMARK, or /answer 1 VALUE" in shown
+    assert "\n    /approve 1, /edit 1, /reject 1 REMARK, or /answer 1 VALUE" in shown
     assert "1. approve" not in shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -377,6 +378,54 @@ def test_an_approval_at_the_terminal_is_labelled_and_takes_a_remark(needs_approv
     terminal.type("reject too short\n")
     assert terminal.end().code == 0
     assert f"approval: reject by {people.user_name()}: too short" in reyn("show", "r").out
+
+
+EDITOR = """#!/bin/sh
+sed -i 's/"content": ".*"/"content": "edited"/' "$1"
+"""
+
+
+@pytest.fixture
+def editor(here: Path) -> dict[str, str]:
+    """The environment of an editor that changes the content of a proposed file."""
+    (here / "editor").write_text(EDITOR)
+    (here / "editor").chmod(0o755)
+    return {"EDITOR": str(here / "editor"), "VISUAL": ""}
+
+
+def test_an_op_is_edited_at_the_prompt_in_an_editor(needs_approval: Path, editor: dict[str, str], reyn):
+    terminal = Terminal(needs_approval, "run", "asking", IN, "--run-id", "r", env=editor)
+    terminal.wait_for("(type a number, `edit`, or `reject` and a remark; ")
+    terminal.wait_for("  > ")
+    terminal.type("edit nothing\n")
+    terminal.wait_for("the reply is not valid JSON")
+    terminal.wait_for("  > ")
+    terminal.type("edit\n")
+    terminal.wait_for("| +edited")
+    terminal.wait_for("  > ")
+    terminal.type("approve\n")
+    assert terminal.end().code == 0
+    assert (needs_approval / "output" / "a.md").read_text() == "edited"
+    assert "approval: edit by" in reyn("show", "r").out
+
+
+def test_answer_edit_opens_an_editor_or_takes_json(needs_approval: Path, editor: dict[str, str], reyn):
+    reyn("run", "asking", IN, "--run-id", "r", "--no-input")
+    terminal = Terminal(needs_approval, "answer", "r", asked_id(reyn), "edit", "--no-input", env=editor)
+    assert "+edited" in terminal.end().out
+    args = {"kind": "file", "op": "write", "path": "output/a.md", "content": "again"}
+    assert "+again" in reyn("answer", "r", asked_id(reyn), f"edit {json.dumps(args)}").out
+    assert reyn("answer", "r", asked_id(reyn), "edit").code == 2
+    assert reyn("answer", "r", asked_id(reyn), "approve").code == 0
+    assert (needs_approval / "output" / "a.md").read_text() == "again"
+
+
+def test_an_editor_that_saves_nothing_replies_nothing(needs_approval: Path, reyn):
+    reyn("run", "asking", IN, "--run-id", "r", "--no-input")
+    terminal = Terminal(needs_approval, "answer", "r", asked_id(reyn), "edit", env={"EDITOR": "true", "VISUAL": ""})
+    output = terminal.end()
+    assert (output.code, "nothing was saved" in output.out) == (2, True)
+    assert (reyn("runs", "--json").json[0]["status"]) == "waiting"
 
 
 def test_a_deferred_approval_is_not_asked_again_at_once(needs_approval: Path, reyn):

@@ -17,7 +17,7 @@ from reyn.jsonschema import compile_schema
 from reyn.testing.fixtures import events_after, run_started
 from tests.chat.support import Agent
 from tests.gateway.support import QUESTION, Served, ended, run_async, serving
-from tests.support import act, file, finish, go
+from tests.support import act, file, finish, go, write_skill
 
 PAIR = [go("second"), finish("served")]
 
@@ -96,6 +96,29 @@ def test_two_answers_at_once_are_one(tmp_path: Path):
             replies = await asyncio.gather(*(http.post("/api/runs/k/answer", json={"value": text}) for text in texts))
             assert sorted(reply.status_code for reply in replies) == [202, 409]
             assert (await ended(http, "k"))["result"]["status"] == "finished"
+
+    run_async(work)
+
+
+def test_an_artifact_is_edited_within_its_schema_by_whom_the_token_names(tmp_path: Path):
+    async def work() -> None:
+        write_skill(tmp_path, "reviewed", {"a": ["end"]}, phase_keys={"a": "requires_approval: true\n"})
+        async with serving(tmp_path, [finish("draft")]) as served, served.http(served.token(name="editor")) as http:
+            await http.post("/api/runs", json={"skill": "reviewed", "input": {"text": "in"}, "run_id": "e"})
+            assert (await ended(http, "e"))["run"]["status"] == "waiting"
+            [asked] = (await http.get("/api/questions")).json()
+            assert (asked["edits"], json.loads(asked["draft"])["data"]) == ("artifact", {"text": "draft"})
+            for text, is_valid in ((5, False), ("mine", True)):
+                artifact = {"type": "note", "data": {"text": text}}
+                value = {"decision": "edit", "artifact": artifact}
+                body = {"question": asked["question"]["id"], "value": value}
+                response = await http.post("/api/runs/e/answer", json=body)
+                assert response.is_success == is_valid
+                assert is_valid or "artifact.data.text is integer" in response.json()["detail"]
+            assert (await ended(http, "e"))["result"]["artifact"]["data"] == {"text": "mine"}
+            events = (await http.get("/api/runs/e/events")).json()
+            [reviewed] = [one["data"] for one in events if one["kind"] == "decision_reviewed"]
+            assert (reviewed["decision"], reviewed["by"]) == ("edit", "editor")
 
     run_async(work)
 

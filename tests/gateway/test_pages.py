@@ -163,6 +163,44 @@ def test_an_approval_shows_the_diff_and_is_given_by_a_click(page: Any, site: Sit
     assert (site.root / "output" / "a.txt").read_text() == "one line\n"
 
 
+def test_an_artifact_is_edited_and_approved(page: Any, site: Site):
+    write_skill(site.root, "reviewed", {"draft": ["end"]}, phase_keys={"draft": "requires_approval: true\n"})
+    site.run("reviewed", "e1", finish("first draft"))
+    card = page.get_by_role("article").filter(has_text="e1")
+    card.get_by_role("button", name="Edit …").click()
+    editor = card.get_by_label("Edited artifact, as JSON")
+    expect(editor).to_have_value(re.compile("first draft"))
+    for text, fault in (
+        ('{"type": "note"', "is not valid JSON"),
+        ('{"type": "note", "data": {"text": 5}}', "data.text is"),
+    ):
+        editor.fill(text)
+        card.get_by_role("button", name="Edit and approve").click()
+        expect(card.get_by_role("alert")).to_contain_text(fault)
+    editor.fill('{"type": "note", "data": {"text": "my own draft", "number": 12345678901234567890}}')
+    card.get_by_role("button", name="Edit and approve").click()
+    expect(card).to_have_count(0)
+    page.goto(site.address("/runs/e1"))
+    expect(page.get_by_text("my own draft").first).to_be_visible()
+    assert "12345678901234567890" in site.reyn("show", "e1", "--json")
+    expect(page.get_by_text("approval: edit by").first).to_be_visible()
+
+
+def test_an_op_is_edited_shown_again_and_approved(page: Any, site: Site):
+    site.run("writer", "e2", act(file("write", "output/e.txt", content="one\n")), finish("written"))
+    card = page.get_by_role("article").filter(has_text="e2")
+    card.get_by_role("button", name="Edit …").click()
+    editor = card.get_by_label("Edited op, as JSON")
+    expect(editor).to_have_value(re.compile("output/e.txt"))
+    editor.fill(json.dumps(file("write", "output/e.txt", content="edited\n")))
+    card.get_by_role("button", name="Edit, and show what it does").click()
+    expect(card.locator(".added").last).to_contain_text("edited")
+    expect(card.get_by_label("Edited op, as JSON")).to_have_count(0)
+    card.get_by_role("button", name="Approve").click()
+    expect(card).to_have_count(0)
+    expect(page.get_by_role("article").filter(has_text="e2")).to_have_count(0)
+
+
 def test_two_tabs_that_answer_at_once_answer_once(page: Any, site: Site):
     other = page.context.new_page()
     site.run("asker", "q2", QUESTION, finish("thanks"))

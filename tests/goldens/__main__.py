@@ -170,7 +170,7 @@ SAID: tuple[object, ...] = (
     {"decision": "approve", "always": True},
     {"decision": "reject", "remark": "not there"},
     {"decision": "reject", "remark": "say more"},
-    "approve",
+    {"decision": "edit", "artifact": {"type": "note", "data": {"text": "third draft"}}},
     True,
 )
 """What people answer to the questions of `approved`, in order."""

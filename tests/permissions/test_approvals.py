@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from reyn import RunResult
 from reyn.errors import QuestionUnknown, ReplyInvalid, StoreUnavailable
 from reyn.journal import Answer, kinds
-from reyn.kernel.visit.waits import DECISION_RESPONSE, OP_RESPONSE, STEP_RESPONSE
+from reyn.kernel.visit.reviews import ABORT_RESPONSE, decision_response
+from reyn.kernel.visit.waits import OP_RESPONSE, STEP_RESPONSE
 from reyn.kernel.world.inbox import answer_error
 from reyn.permissions import Denied, NeedsApproval, refusal
 from tests.kernel.support import Project
@@ -114,11 +115,22 @@ def test_edited_arguments_that_are_invalid_are_a_rejection(project: Project, arg
     assert "the edited arguments are invalid" in project.model.turn_message(0)
 
 
-KEYS = {"args": {"kind": "file"}, "always": True, "remark": "why", "arguments": {"path": "x"}, "path": "x"}
+KEYS = {
+    "args": {"kind": "file"},
+    "artifact": {"type": "note"},
+    "always": True,
+    "remark": "why",
+    "arguments": {"path": "x"},
+    "path": "x",
+}
 TAKEN = {
     "op": (OP_RESPONSE, {"approve": "always remark", "edit": "args remark", "reject": "remark", "defer": "remark"}),
     "step": (STEP_RESPONSE, {"approve": "always remark", "reject": "remark", "defer": "remark"}),
-    "decision": (DECISION_RESPONSE, {"approve": "remark", "reject": "remark", "defer": "remark"}),
+    "decision": (
+        decision_response({"type": "object"}),
+        {"approve": "remark", "edit": "artifact remark", "reject": "remark", "defer": "remark"},
+    ),
+    "abort": (ABORT_RESPONSE, {"approve": "remark", "reject": "remark", "defer": "remark"}),
 }
 
 
@@ -132,9 +144,10 @@ def test_an_approval_refuses_a_reply_with_a_key_that_its_decision_does_not_use(
     about: str, decision: str, keys: set[str]
 ):
     schema, taken = TAKEN[about]
-    question = kinds.Question("ask-1", "decision" if about == "decision" else "approval", "Approve?", schema)
+    question = kinds.Question("ask-1", "decision" if about in ("decision", "abort") else "approval", "Approve?", schema)
     error = answer_error(question, "ask-1", {"decision": decision} | {key: KEYS[key] for key in keys})
-    is_taken = decision in taken and keys <= {*taken[decision].split()} and (decision != "edit" or "args" in keys)
+    needed = {"args", "artifact"} & {*taken.get("edit", "").split()} if decision == "edit" else set()
+    is_taken = decision in taken and needed <= keys <= {*taken[decision].split()}
     assert (error == "") == is_taken
     if error:
         assert all(f"`{word}`" in error for word in (*taken, *" ".join(taken.values()).split()))

@@ -162,6 +162,95 @@ def test_any_other_answer_is_refused(project: Project, value: Any):
         decide(project, value)
 
 
+def edit(text: Any, type: str = "note", **more: Any) -> dict[str, Any]:
+    return {"decision": "edit", "artifact": {"type": type, "data": {"text": text, **more}}}
+
+
+@pytest.mark.parametrize("has_op", [False, True])
+def test_an_edited_artifact_takes_the_place_of_the_proposed_one(project: Project, has_op: bool):
+    write = file("write", "output/a.md", content="x")
+    first = with_ops(go("b", "draft"), write) if has_op else go("b", "draft")
+    project.run("s", [first, finish("sent")])
+    done = decide(project, {**edit("mine"), "remark": "shorter"}, [first, finish("sent")])
+    assert done.ok
+    assert (project.root / "output" / "a.md").exists() == has_op
+    [proposed], [reviewed] = project.events("decision_proposed"), project.events("decision_reviewed")
+    texts = [json.loads(project.journal.blob(one["artifact"]))["data"]["text"] for one in (proposed, reviewed)]
+    assert texts == ["draft", "mine"]
+    assert (reviewed["decision"], reviewed["by"], reviewed["remark"]) == ("edit", "ada", "shorter")
+    prompt = "".join(message.text for message in project.model.requests[-1].messages)
+    assert ("mine" in prompt, "draft" in prompt) == (True, False)
+    assert project.is_sound()
+
+
+def test_an_edited_final_output_is_the_result_and_a_fork_is_reviewed_again(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": REQUIRED})
+    project = Project(tmp_path)
+    project.run("s", [finish("draft")])
+    assert decide(project, edit("mine"), [finish("draft")]).artifact["data"] == {"text": "mine"}
+    assert project.is_sound()
+    with project.open([finish("draft")]) as rt:
+        asked = next(event.seq for event in rt.runs.events("k") if event.kind == "wait_opened")
+        assert rt.fork("k", at=asked, run_id="f").question.reason == "decision"
+        rt.answer("f", rt.runs.result("f").question.id, edit("another"), by="bo")
+        assert rt.resume("f").artifact["data"] == {"text": "another"}
+        assert rt.runs.replay("f").events == rt.runs.verify("f").events
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (edit(5), "artifact.data.text is integer, not string"),
+        (edit("x", "other"), 'artifact.type is "other", not "note"'),
+        ({"decision": "edit", "artifact": {"type": "note"}}, "artifact 'data' is missing"),
+        ({"decision": "edit", "artifact": "note"}, "artifact is string, not object"),
+        ({"decision": "edit"}, "`edit` (with `artifact`, `remark`)"),
+    ],
+)
+def test_an_invalid_edit_is_refused_with_the_errors_and_the_question_stays_open(
+    project: Project, value: Any, fault: str
+):
+    project.run("s", ANSWERS)
+    with pytest.raises(ReplyInvalid) as refused:
+        decide(project, value)
+    assert fault in refused.value.message
+    assert decide(project, edit("mine")).ok
+    assert len(project.events("wait_opened")) == 1
+
+
+def test_a_typed_edit_is_json_after_the_word(project: Project):
+    project.run("s", ANSWERS)
+    with project.open(ANSWERS) as rt:
+        asked = rt.runs.open_question(rt.runs.find("k"))
+        assert asked is not None
+        assert rt.runs.edit_draft(asked) == edit("draft")
+        rt.answer("k", asked.question.id, f"edit {json.dumps(edit('typed')['artifact'])}", is_text=True)
+        assert rt.resume("k").ok
+    assert project.events("decision_reviewed")[0]["decision"] == "edit"
+
+
+def test_an_abort_has_no_artifact_to_edit(project: Project):
+    project.run("s", [abort()])
+    with pytest.raises(ReplyInvalid):
+        decide(project, edit("mine"), [abort()])
+
+
+def test_an_edit_that_a_check_refuses_is_asked_again_with_the_reason(tmp_path: Path):
+    step = "validate: {schema: {type: object, properties: {text: {maxLength: 6}}}, target: data}"
+    short = f"nodes:\n  a:\n    check:\n    - {step}\n"
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, skill_keys=short, phase_keys={"a": REQUIRED})
+    project = Project(tmp_path)
+    project.run("s", ANSWERS)
+    again = decide(project, edit("too long"))
+    assert again.status == "waiting"
+    assert "The edited artifact was refused: " in again.question.message.partition("\n")[0]
+    assert '"text": "draft"' in again.question.message
+    assert "artifact_stored" not in project.kinds()
+    assert decide(project, edit("mine")).ok
+    assert [event["decision"] for event in project.events("decision_reviewed")] == ["edit", "edit"]
+    assert project.is_sound()
+
+
 def test_every_visit_of_the_phase_is_reviewed(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["a", "end"]}, phase_keys={"a": REQUIRED})
     project = Project(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,6 +48,7 @@ def execute(
     progress = Progress(runtime, err=wants_json(), people=people, stream=stream)
     if people is not None:
         people.before_output = progress.pause
+        people.draft_of = partial(_draft_of, runtime)
     with Interrupts(runtime.interrupt) as interrupts:
         try:
             progress.start()
@@ -60,6 +62,11 @@ def execute(
         finally:
             progress.pause()
     return report_result(runtime, result, progress)
+
+
+def _draft_of(runtime: SyncRuntime, run: str) -> dict[str, Any] | None:
+    question = runtime.runs.open_question(runtime.runs.find(run))
+    return runtime.runs.edit_draft(question) if question is not None else None
 
 
 def report_result(runtime: SyncRuntime, result: RunResult, progress: Progress) -> Report:

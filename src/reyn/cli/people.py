@@ -13,10 +13,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.cli.output import short
 from reyn.cli.writer import Line, out, styled
 from reyn.errors import ReplyInvalid
-from reyn.journal.family import parse_reply
+from reyn.journal.family import edited_field, parse_reply
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.inbox import answer_error
 
@@ -41,12 +43,14 @@ class TerminalPeople:
 
     Attributes:
         before_output: Called before a question is printed.
+        draft_of: Returns the reply `edit` to the open question of a run, with what was proposed.
         asked: Run and question ids that were printed.
         answered: Run and question ids that have a reply from here.
     """
 
     def __init__(self) -> None:
         self.before_output: Callable[[], None] = lambda: None
+        self.draft_of: Callable[[str], dict[str, Any] | None] = lambda _: None
         self.asked: set[tuple[str, str]] = set()
         self.answered: set[tuple[str, str]] = set()
         self._turn = asyncio.Lock()
@@ -62,11 +66,12 @@ class TerminalPeople:
             self.asked.add((run_id, question.id))
             self.before_output()
             _print_question(question)
-            answer = await self._answer(question)
+            answer = await self._answer(run_id, question)
             self.answered.add((run_id, question.id))
             return answer
 
-    async def _answer(self, question: Question) -> Any:
+    async def _answer(self, run_id: str, question: Question) -> Any:
+        edited = ""
         while True:
             line, is_last = await _ask_line()
             if line is None or (not line and not _is_optional(question)):
@@ -76,6 +81,9 @@ class TerminalPeople:
                 _print_question(question)
                 continue
             try:
+                if line == "edit" and edited_field(question):
+                    edited = await asyncio.to_thread(edit_in_editor, self.draft_of(run_id), edited)
+                    line = f"edit {edited}"
                 value = parse_reply(question, _pick(question, line))
                 fault = answer_error(question, question.id, value)
             except ReplyInvalid as error:
@@ -83,6 +91,29 @@ class TerminalPeople:
             if not fault:
                 return value
             out.note(f"    {fault}")
+
+
+def edit_in_editor(draft: dict[str, Any] | None, text: str = "") -> str:
+    """Return what the user makes of a proposed op or artifact in the editor that $EDITOR names, as JSON.
+
+    Args:
+        draft: The reply `edit` with what was proposed.
+        text: What the user made of it before, which was refused.
+
+    Raises:
+        ReplyInvalid: There is no editor, or the user saved nothing.
+    """
+    import click
+
+    proposed = next((value for name, value in (draft or {}).items() if name != "decision"), None)
+    before = text or msgspec.json.format(msgspec.json.encode(proposed), indent=2).decode()
+    try:
+        after = click.edit(before, extension=".json")
+    except click.ClickException as error:
+        raise ReplyInvalid(error.message, hint="Set $EDITOR, or type `edit` and JSON.") from error
+    if after is None:
+        raise ReplyInvalid("not replied: nothing was saved", hint="Reply again.")
+    return after.strip()
 
 
 def question_lines(question: Question) -> list[str]:
@@ -103,7 +134,7 @@ def _print_question(question: Question) -> None:
     empty = "to skip" if _is_optional(question) else "to reply later"
     number_hint = "type a number or your own reply; " if question.suggestions else ""
     if question.is_approval:
-        number_hint = "type a number, or `reject` and a remark; "
+        number_hint = f"type a number{', `edit`' if edited_field(question) else ''}, or `reject` and a remark; "
     out.note(styled(f"    ({number_hint}press Enter {empty})", dim=True))
 
 

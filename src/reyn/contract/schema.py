@@ -133,7 +133,9 @@ def answer_schema(
         abort = closed(properties, optional=("artifact", "control_ir"))
         act = closed({"control_ir": some_ops})
     else:
-        decide = [_short_branch(one.label, data=_standalone(one)) for one in candidates]
+        decide = [
+            _short_branch(one.label, data=_standalone(one.schema_name, one.artifact_schema)) for one in candidates
+        ]
         abort = _short_branch(ABORT)
         act = closed({"reason": STRING, "ops": some_ops})
     if asks_handoff:
@@ -148,7 +150,7 @@ def _short_branch(label: str, **data: Schema) -> dict[str, Any]:
 def _branch(candidate: Candidate, ops: dict[str, Any]) -> dict[str, Any]:
     finishes = candidate.control_type == "finish"
     control = _control(candidate.control_type, None if finishes else candidate.next_phase)
-    artifact = closed({"type": {"const": candidate.schema_name}, "data": _standalone(candidate)})
+    artifact = artifact_branch(candidate.schema_name, candidate.artifact_schema)
     return closed({"control": control, "artifact": artifact, "control_ir": ops}, optional=("control_ir",))
 
 
@@ -164,12 +166,16 @@ def _control(kind: str, next_phase: str | None) -> dict[str, Any]:
     )
 
 
-def _standalone(candidate: Candidate) -> Schema:
+def artifact_branch(name: str, schema: Schema) -> dict[str, Any]:
+    """Return the schema of an artifact of one type."""
+    return closed({"type": {"const": name}, "data": _standalone(name, schema)})
+
+
+def _standalone(name: str, schema: Schema) -> Schema:
     """Give a schema its own `$id`, so that `#/…` references resolve inside it after it is embedded."""
-    schema = candidate.artifact_schema
     if isinstance(schema, bool) or "$id" in schema:
         return schema
-    standalone = {"$id": f"urn:reyn:artifact:{candidate.schema_name}", **schema}
+    standalone = {"$id": f"urn:reyn:artifact:{name}", **schema}
     if "$ref" in schema:  # draft 7 ignores `$id` beside `$ref`
         standalone["allOf"] = [*schema.get("allOf", []), {"$ref": standalone.pop("$ref")}]
     return standalone

@@ -26,6 +26,8 @@ class AskedQuestion(msgspec.Struct, frozen=True):
         skill: The skill of the run that asks.
         question: The question. The `message` of an approval may be a preview; `text` has all of it.
         text: The whole text: of an approval, what exactly will be executed.
+        edits: The field of the reply `edit`: `args` of an op, `artifact` of a decision; empty if there is none.
+        draft: The op or the artifact that was proposed, as JSON text, so that no client changes its numbers.
         is_answered: Whether a reply is stored that no process has taken yet.
         since: The time of the last event of the run, in microseconds since 1970.
     """
@@ -35,6 +37,8 @@ class AskedQuestion(msgspec.Struct, frozen=True):
     skill: str
     question: Question
     text: str
+    edits: str
+    draft: str
     is_answered: bool
     since: int
 
@@ -97,12 +101,16 @@ def event_view(event: Event) -> EventView:
 def question_view(runtime: ChatRuntime, asked: OpenQuestion) -> AskedQuestion:
     """Return an open question for clients."""
     row, question = asked.row, asked.question
+    draft = runtime.runs.edit_draft(asked) or {}
+    edits = next((name for name in draft if name != "decision"), "")
     return AskedQuestion(
         asked.run_id,
         runtime.runs.root_run(row).run_id,
         row.skill,
         question,
         runtime.runs.question_text(asked),
+        edits,
+        msgspec.json.format(msgspec.json.encode(draft[edits]), indent=2).decode() if edits else "",
         asked.is_answered,
         row.updated,
     )

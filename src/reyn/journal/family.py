@@ -156,7 +156,7 @@ def parse_reply(wait: Question, text: str) -> Any:
     """Return the value of a reply that a user typed.
 
     It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In reply
-    to an approval, text after `reject` is the remark.
+    to an approval, text after `reject` is the remark, and JSON after `edit` the edited op or artifact.
 
     Raises:
         ReplyInvalid: The text is not JSON.
@@ -165,10 +165,23 @@ def parse_reply(wait: Question, text: str) -> Any:
     word, _, remark = text.partition(" ")
     if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
         return {"decision": "reject", "remark": remark.strip()}
+    if word == "edit" and remark.strip() and (field := edited_field(wait)):
+        return {"decision": "edit", field: _json(wait, remark)}
     if not text and "null" in types:
         return None
     if "string" in types and not ("object" in types and text.lstrip().startswith("{")):
         return text
+    return _json(wait, text)
+
+
+def edited_field(wait: Question) -> str:
+    """Return the field of the reply `edit`: `args` of an op, `artifact` of a decision; empty if there is none."""
+    forms = wait.response_schema.get("anyOf", ()) if wait.is_approval else ()
+    fields = (form.get("properties", {}) for form in forms)
+    return next((name for one in fields for name in ("args", "artifact") if name in one), "")
+
+
+def _json(wait: Question, text: str) -> Any:
     try:
         return decode_json(text)
     except JsonError as error:

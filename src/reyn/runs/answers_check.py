@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.journal import Body, Event, Journal, decode, kinds
+from reyn.journal import Body, Event, Journal, canonical, decode, digest, kinds
 from reyn.kernel.core.effects import APPROVED
 from reyn.kernel.world.inbox import answer_error
 from reyn.kernel.world.op_performer import action_digest, bound_rule
@@ -96,6 +96,12 @@ class AnswersCheck:
         if body.by != self._by or (isinstance(body, kinds.ApprovalDecided) and body.always != always):
             return "it is not the decision of the person who replied"
         said = reply.get("decision") if isinstance(reply, dict) else reply
+        named = body.args if isinstance(body, kinds.ApprovalDecided) else body.artifact
+        edited = (
+            (reply.get("args") or reply.get("artifact")) if decision == "edit" and isinstance(reply, dict) else None
+        )
+        if named != (digest(canonical(edited)) if edited is not None else None):
+            return "it does not name what the person who replied has edited"
         is_invalid_edit = (said, decision) == ("edit", "reject")  # edited arguments that are invalid reject the op
         return "" if said == decision or is_invalid_edit else f"it is `{decision}`, and the reply was {said!r}"
 

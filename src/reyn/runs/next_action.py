@@ -7,7 +7,7 @@ protocol by which a process replies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,7 +31,7 @@ from reyn.errors import (
     WorkNotDone,
 )
 from reyn.journal import ENDED, Journal, RunRow, decode, kinds
-from reyn.journal.family import OpenQuestion, descendants, open_question, parse_reply, root_run
+from reyn.journal.family import OpenQuestion, descendants, edited_field, open_question, parse_reply, root_run
 from reyn.journal.results import display_status
 from reyn.journal.summary import SECOND, RunSummary, limit_of, summarize
 
@@ -200,6 +200,18 @@ def _example_reply(question: Question) -> str:
         if text and reply is not None and compile_schema(question.response_schema).first_error(reply) is None:
             return text
     return ""
+
+
+def edit_draft(journal: Journal, question: OpenQuestion) -> dict[str, Any] | None:
+    """Return the reply `edit` with what was proposed; `None` if the question does not take one."""
+    field = edited_field(question.question)
+    if not field:
+        return None
+    bodies = map(decode, journal.read(question.run_id))
+    asked = [body for body in bodies if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed)][-1]
+    proposed = asked.args if isinstance(asked, kinds.ApprovalRequired) else asked.artifact
+    assert proposed is not None
+    return {"decision": "edit", field: msgspec.json.decode(journal.blob(proposed))}
 
 
 def question_text(journal: Journal, question: OpenQuestion) -> str:

@@ -6,12 +6,12 @@ Imports no kernel, so that a program that only looks starts fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reyn.journal.family import OpenQuestion, descendants, find_run, open_question, root_run
 from reyn.journal.results import RunResult, display_status
 from reyn.journal.summary import RunSummary, summarize, to_result
-from reyn.runs.next_action import next_action, question_text
+from reyn.runs.next_action import edit_draft, next_action, question_text
 from reyn.runs.usage import Grouping, UsageReport, usage_report
 from reyn.workspace.restore import changed_files
 
@@ -75,6 +75,10 @@ class RecordedRuns:
     def question_text(self, question: OpenQuestion) -> str:
         """Return the text of a question. Unlike its `message`, the preview of an approval is not truncated."""
         return question_text(self._journal, question)
+
+    def edit_draft(self, question: OpenQuestion) -> dict[str, Any] | None:
+        """Return the reply `edit` with the op or the artifact that was proposed; `None` if it takes no such reply."""
+        return edit_draft(self._journal, question)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         """Yield the events of a run after a sequence number."""

@@ -12,6 +12,7 @@ from reyn.chat.services.memory_service import MemoryService
 from reyn.chat.services.router_host_adapter import RouterView, router_view
 from reyn.cli.output import budget_text, charge_text, short, tokens_text
 from reyn.errors import ReynError
+from reyn.kernel.visit.waits import printable
 
 if TYPE_CHECKING:
     from reyn.chat import Conversation
@@ -24,6 +25,7 @@ CHAT_COMMANDS = {
     "/answer": "NUMBER VALUE: reply to the open question with this number",
     "/approve": "NUMBER [always]: approve what the question with this number shows",
     "/reject": "NUMBER [REMARK]: reject it",
+    "/edit": "NUMBER JSON: replace the op or the artifact that it shows; without JSON, print it",
     "/deny": "NUMBER [REMARK]: the same as /reject",
     "/runs": "list the runs in the background",
     "/cancel": "RUN: cancel a run in the background",
@@ -108,6 +110,18 @@ class ChatCommands:
         self._answer(f"{name} reject {remark}")
 
     _deny = _reject
+
+    def _edit(self, argument: str) -> None:
+        name, _, edited = argument.partition(" ")
+        asked = self._conversation.questions.named(name)
+        runs = self._runtime.runs
+        found = runs.open_question(runs.find(asked.run)) if asked is not None and not edited.strip() else None
+        draft = runs.edit_draft(found) if found is not None else None
+        if draft is None:
+            self._answer(f"{name} edit {edited}")
+        else:
+            [proposed] = (value for field, value in draft.items() if field != "decision")
+            self._echo(f"  /edit {name} {printable(proposed)}")
 
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []

@@ -25,6 +25,7 @@ from reyn.chat import (
 from reyn.cli.output import short, text_lines
 from reyn.cli.people import question_lines
 from reyn.cli.writer import out, styled
+from reyn.journal.family import edited_field
 from reyn.jsonschema.words import one_line
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ def _describe_question(item: QuestionAsked) -> list[str]:
 def _how_to_name(wait: Question, number: int) -> str:
     """Return the commands that reply to a question that must be named."""
     if wait.is_approval:
-        return f"/approve {number}, /reject {number} REMARK, or /answer {number} VALUE"
+        edit = f"/edit {number}, " if edited_field(wait) else ""
+        return f"/approve {number}, {edit}/reject {number} REMARK, or /answer {number} VALUE"
     return " or ".join(f"/answer {number} {one}" for one in wait.suggestions)
 
 

@@ -22,7 +22,7 @@ from reyn.cli.project import (
     skill_name,
     text_argument,
 )
-from reyn.cli.writer import Line, Report, out
+from reyn.cli.writer import Line, Report, is_attended, out
 from reyn.errors import LimitUnknown, NextAction, ReynError
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ def answer_command(
     """Reply to the open question of RUN with VALUE, then resume the run.
 
     VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. For an approval,
-    VALUE is `approve`, `reject`, `reject REMARK`, `defer` or a JSON object. Your user name is recorded.
+    VALUE is `approve`, `reject`, `reject REMARK`, `edit JSON`, `defer` or a JSON object. `edit` alone opens the editor
+    that $EDITOR names, with the op or the artifact. Your user name is recorded.
 
     QUESTION is the id of the question, which `reyn show RUN` prints. With QUESTION, the reply is refused if the run
     asks a newer question by then. RUN is the run that asks or one of its ancestors. If another process executes the
@@ -220,6 +221,8 @@ def answer_command(
     from reyn.cli.people import user_name
 
     *question_ids, value = question_and_value
+    if value == "edit":
+        value = _edited_reply(open_existing_project(), run)
     reply = partial(_post, run, question_ids[0] if question_ids else None, value, user_name())
     if no_resume:
         posted = reply(open_existing_project().async_form)
@@ -247,6 +250,14 @@ def _show(runtime: SyncRuntime, run: str) -> Report:
     if question.expires_at is not None:
         lines.append(f"expires: {time_of(question.expires_at)} UTC")
     return Report({"run_id": found.run_id, "question": question, "message": text}, lines)
+
+
+def _edited_reply(runtime: SyncRuntime, run: str) -> str:
+    """Return the reply `edit` with what the user makes of the op or the artifact in an editor."""
+    from reyn.cli.people import edit_in_editor
+
+    draft = runtime.runs.edit_draft(_open_question(runtime, run))
+    return f"edit {edit_in_editor(draft)}" if draft is not None and is_attended() else "edit"
 
 
 def _open_question(runtime: SyncRuntime, run: str) -> OpenQuestion:

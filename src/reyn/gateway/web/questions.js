@@ -35,8 +35,27 @@ export function Diff({ text, isDiff = /^(@@|\+\+\+)/m.test(text) }) {
   return html`<pre class="diff" tabindex="0">${isDiff ? lines.map((line) => html`<span class=${mark(line)}>${line}${"\n"}</span>`) : visible(text)}</pre>`;
 }
 
+// The op or the artifact as JSON, to be edited. It stays text here, so that no number changes; the server checks it.
+function Editor({ asked, remark, answer, onDone, onClose }) {
+  const isOp = asked.edits === "args";
+  const [text, setText] = useState(asked.draft);
+  const label = isOp ? "Edited op, as JSON" : "Edited artifact, as JSON";
+  const send = () => answer(`{"decision": "edit", "${asked.edits}": ${text}${remark && `, "remark": ${JSON.stringify(remark)}`}}`, true);
+  const id = `edit-${asked.question.id}`;
+  return html`<div>
+    <label for=${id}>${label}</label>
+    <textarea id=${id} class="code tall" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
+    <${Command} text="reyn answer ${shellQuote(asked.run_id)} ${asked.question.id} edit" />
+    <div class="row">
+      <${Action} label=${isOp ? "Edit, and show what it does" : "Edit and approve"} kind="main" perform=${send} onDone=${onDone} />
+      <button onClick=${onClose}>Close the editor</button>
+    </div>
+  </div>`;
+}
+
 function Approval({ asked, answer, onDone }) {
   const [remark, setRemark] = useState("");
+  const [isEditing, setEditing] = useState(false);
   const [always, setAlways] = useState(false);
   const { question } = asked;
   const forms = question.response_schema.anyOf || [];
@@ -50,9 +69,11 @@ function Approval({ asked, answer, onDone }) {
       <${Action} label="Approve" kind="main" command="${command} approve" perform=${() => reply("approve")} onDone=${onDone} />
       <${Action} label="Reject" kind="bad" command="${command} reject" perform=${() => reply("reject")} onDone=${onDone} />
       <${Action} label="Later" command="${command} defer" perform=${() => reply("defer")} onDone=${onDone} />
+      ${asked.edits && !isEditing && html`<button onClick=${() => setEditing(true)} title="${command} edit">Edit …</button>`}
       ${takesAlways && html`<label class="inline"><input type="checkbox" checked=${always} onChange=${(event) => setAlways(event.target.checked)} /> always for this version of the skill</label>`}
     </div>
     <${Command} text="${command} approve" />
+    ${isEditing && html`<${Editor} key=${question.id} asked=${asked} remark=${remark} answer=${answer} onDone=${onDone} onClose=${() => setEditing(false)} />`}
   </div>`;
 }
 

@@ -87,7 +87,7 @@ class DecisionProposed(Body, frozen=True):
     """A phase with `requires_approval` made a valid decision. It takes effect only if a person approves it.
 
     `type`, `next_phase` and `reason` are those of the decision. `digest` covers the run, the call and the whole
-    decision; `preview` is the text for the person.
+    decision; `preview` is the text for the person and `artifact` the proposed artifact, which an abort does not have.
     """
 
     call: str
@@ -97,21 +97,25 @@ class DecisionProposed(Body, frozen=True):
     reason: str
     digest: Hash
     preview: DerivedContent
+    artifact: ContentName | None = None
 
 
 @event("decision_reviewed", v=1, origin="derived")
 class DecisionReviewed(Body, frozen=True):
-    """A person approved the decision of a phase, sent it back (`reject`) or postponed it, or the question expired.
+    """A person approved the decision of a phase, edited its artifact and approved it, sent it back (`reject`) or
+    postponed it, or the question expired.
 
-    A decision that is sent back is a rejected answer: the model is called again with the `remark`. If the question
-    expires, the visit fails.
+    A decision that is sent back is a rejected answer: the model is called again with the `remark`. An edited `artifact`
+    takes the place of the proposed one, unless a check of the phase refuses it: then the decision is reviewed again. If
+    the question expires, the visit fails.
     """
 
     call: str
-    decision: Literal["approve", "reject", "defer", "expired"]
+    decision: Literal["approve", "reject", "edit", "defer", "expired"]
     digest: Hash
     by: str = ""
     remark: str = ""
+    artifact: ContentName | None = None
 
 
 @family("started", v=1, origin="outcome")

@@ -34,6 +34,7 @@ from reyn.kernel.visit.handoffs import hand_in, hand_over
 from reyn.kernel.visit.model_call import Targets
 from reyn.kernel.visit.op_dispatch import OpLog
 from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft, fit_prompt
+from reyn.kernel.visit.reviews import has_unfilled, review_decision, sent_back
 from reyn.kernel.visit.skill_state import StateFault, change_of
 from reyn.kernel.visit.step_context import StepFault
 from reyn.kernel.visit.steps import run_steps
@@ -47,7 +48,6 @@ from reyn.kernel.visit.turn import (
 )
 from reyn.kernel.visit.visit_end import fail_visit, store_artifact
 from reyn.kernel.visit.visit_input import prepare_input, read_overviews
-from reyn.kernel.visit.waits import review_decision, sent_back
 from reyn.kernel.visit.work import Work
 from reyn.skills.values import END
 
@@ -196,7 +196,7 @@ async def _take_turns(progress: VisitProgress) -> None:
         await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
-        is_filled_late = bool(isinstance(verdict, Accepted) and progress.phase.sources and verdict.ops)
+        is_filled_late = isinstance(verdict, Accepted) and has_unfilled(progress.phase, verdict)
         if isinstance(verdict, Accepted) and progress.phase.sources and not verdict.ops:
             verdict = _filled(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.checks and not is_filled_late:
@@ -301,12 +301,15 @@ def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
     return msgspec.structs.replace(verdict, artifact=artifact, artifact_json=None)
 
 
-async def _check_artifact(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:
-    """Reject a decision whose artifact does not pass the steps that skill.md names for the node."""
+async def _check_artifact(progress: VisitProgress, verdict: Accepted, attempt: str = "") -> Accepted | Rejected:
+    """Reject a decision whose artifact does not pass the steps that skill.md names for the node.
+
+    `attempt` distinguishes the steps on an artifact that a person edited.
+    """
     phase, artifact = progress.phase, verdict.artifact
     if artifact is None or not phase.checks:
         return verdict
-    prefix = f"{progress.call}.check"
+    prefix = f"{progress.call}.check{attempt}"
     try:
         await run_steps(phase.checks, artifact, prefix, phase, progress.log, progress.tape, progress.entry.phase)
     except StepFault as fault:
@@ -323,8 +326,16 @@ async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted 
 
 
 async def _review(progress: VisitProgress, verdict: Accepted) -> Accepted | SentBack:
-    """Wait until a person approves the decision, or sends it back."""
-    reviewed = await review_decision(verdict, progress.call, progress.phase, progress.tape)
+    """Wait until a person approves the decision, perhaps with another artifact, or sends it back."""
+
+    async def check(edited: Accepted, asked: int) -> Accepted | Rejected:
+        """Check an edited artifact as that of the model was checked. Fields that ops fill keep their values."""
+        if has_unfilled(progress.phase, edited):
+            return edited  # checked after its ops
+        edited = _filled(progress, edited) if progress.phase.sources else edited
+        return await _check_artifact(progress, edited, f"-{asked}")
+
+    reviewed, verdict = await review_decision(verdict, progress.call, progress.phase, progress.tape, check)
     if reviewed.decision == "expired":
         reason = f"phase `{progress.phase.name}`: its decision was not approved in time"
         raise VisitFault(ApprovalExpired.code, reason)

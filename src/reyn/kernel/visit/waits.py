@@ -17,9 +17,8 @@ from reyn.kernel.core.effects import Ask, Expired, Permit, PlanOp
 from reyn.ops import Call
 
 if TYPE_CHECKING:
-    from reyn.contract import Accepted
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+    from reyn.kernel.visit.compiled_phase import RunContext
 
 MAX_CHARACTERS = 20_000
 """The number of characters of a preview in a question. The event has all of them."""
@@ -29,22 +28,21 @@ _REMARK = {"type": "string", "maxLength": 4_000}
 SUGGESTIONS = ("approve", "reject", "defer")
 
 
-def _response(*forms: dict[str, Any]) -> dict[str, Any]:
+def reply_schema(*forms: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a reply: a word, or an object with the decision and a remark."""
     return {"anyOf": [{"enum": [*SUGGESTIONS]}, *forms]}
 
 
-def _form(*decisions: str, needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+def reply_form(*decisions: str, needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
     """Return the schema of an object with one of some decisions."""
     properties = {"decision": {"enum": [*decisions]}, **fields, "remark": _REMARK}
     required = ["decision", *needs]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-_APPROVE, _DECLINE = _form("approve", always={"type": "boolean"}), _form("reject", "defer")
-OP_RESPONSE = _response(_APPROVE, _form("edit", needs=("args",), args={"type": "object"}), _DECLINE)
-STEP_RESPONSE = _response(_APPROVE, _DECLINE)
-DECISION_RESPONSE = _response(_form(*SUGGESTIONS))
+_APPROVE, _DECLINE = reply_form("approve", always={"type": "boolean"}), reply_form("reject", "defer")
+OP_RESPONSE = reply_schema(_APPROVE, reply_form("edit", needs=("args",), args={"type": "object"}), _DECLINE)
+STEP_RESPONSE = reply_schema(_APPROVE, _DECLINE)
 
 
 # -- questions ----------------------------------------------------------------------------------------
@@ -206,7 +204,7 @@ async def _approval(
     tape: Tape,
 ) -> tuple[Any, kinds.ApprovalDecided]:
     """Ask a person to approve an action; return the reply and the decision. `before` is the decision before it."""
-    answer = await _ask(
+    answer = await ask_approval(
         action_id(required.digest, asked),
         f"Approve `{_op_name(required)}`? ({required.rule})",
         tape.content(required.preview).decode(),
@@ -229,7 +227,7 @@ def _decided(
 ) -> tuple[kinds.ApprovalDecided, tuple[Blob, ...]]:
     if isinstance(answer, Expired):
         return _rejected(required, "expired", "", "the approval expired", args)
-    value, by = _value(answer), _decided_by(tape)
+    value, by = reply_object(answer), decided_by(tape)
     remark = value.get("remark", "")
     match value["decision"]:
         case "approve":
@@ -278,70 +276,10 @@ def _rejected(
     return decided, (content,)
 
 
-# -- reviews of decisions -----------------------------------------------------------------------------
-
-
-async def review_decision(verdict: Accepted, call: str, phase: CompiledPhase, tape: Tape) -> kinds.DecisionReviewed:
-    """Wait until a person approves the decision of a phase, sends it back, or the question expires.
-
-    Nothing of the decision has taken effect before: neither its ops nor its artifact.
-    """
-    action = [verdict.type, verdict.next_phase, verdict.confidence, verdict.reason, verdict.artifact, verdict.ops]
-    action += [] if verdict.handoff is None else [verdict.handoff]
-    identity = digest(canonical([tape.state.run_id, call, *action]))
-    preview = Blob.of(_decision_preview(verdict).encode())
-    proposed = kinds.DecisionProposed(
-        call, phase.name, verdict.type, verdict.next_phase, verdict.reason, identity, preview.hash
-    )
-    preview_hash = tape.emit(proposed, preview).preview
-    asked, is_deferred = 0, False
-    while True:
-        asked += 1
-        answer = await _ask(
-            action_id(identity, asked),
-            f"Approve the decision of phase `{phase.name}`: {_target(verdict)}?",
-            tape.content(preview_hash).decode(),
-            DECISION_RESPONSE,
-            phase,
-            tape,
-            reason="decision",
-            is_deferred=is_deferred,
-        )
-        if isinstance(answer, Expired):
-            return tape.emit(kinds.DecisionReviewed(call, "expired", identity))
-        value = _value(answer)
-        reviewed = kinds.DecisionReviewed(call, value["decision"], identity, _decided_by(tape), value.get("remark", ""))
-        tape.emit(reviewed)
-        if reviewed.decision != "defer":
-            return reviewed
-        is_deferred = True
-
-
-def _target(verdict: Accepted) -> str:
-    return f"go to `{verdict.next_phase}`" if verdict.next_phase else verdict.type
-
-
-def _decision_preview(verdict: Accepted) -> str:
-    """Return the preview of a decision. Texts of the model are JSON, so none can imitate a line of Reyn's own."""
-    lines = [f"reason: {printable(verdict.reason)} (confidence {verdict.confidence:g})"]
-    lines += [f"op {number}: {printable(args)}" for number, args in enumerate(verdict.ops, start=1)]
-    if verdict.artifact is not None:
-        data = printable(verdict.artifact["data"], indent=2)
-        lines.append(f"artifact `{verdict.artifact['type']}`: {data}")
-    if verdict.handoff is not None:
-        lines.append(f"handoff: {printable(verdict.handoff, indent=2)}")
-    return "\n".join(lines) + "\n"
-
-
-def sent_back(reviewed: kinds.DecisionReviewed) -> str:
-    """Return the message to the model about a decision that was sent back; the remark cannot begin a new line."""
-    return f"a reviewer sent the decision back{f': {printable(reviewed.remark)}' if reviewed.remark else ''}"
-
-
 # -- both ---------------------------------------------------------------------------------------------
 
 
-async def _ask(
+async def ask_approval(
     wait_id: str,
     title: str,
     preview: str,
@@ -373,9 +311,9 @@ def beginning(preview: str) -> str:
     )
 
 
-def _value(answer: Any) -> dict[str, Any]:
+def reply_object(answer: Any) -> dict[str, Any]:
     return {"decision": answer} if isinstance(answer, str) else answer
 
 
-def _decided_by(tape: Tape) -> str:
+def decided_by(tape: Tape) -> str:
     return tape.state.last_answer.by if tape.state.last_answer else ""

@@ -37,7 +37,7 @@ from reyn.journal import (
     kinds,
 )
 from reyn.journal.cancellation import cancellation, refused, refused_queue
-from reyn.journal.family import OpenQuestion, asking_run, lineage, parse_reply, reply_to
+from reyn.journal.family import OpenQuestion, asking_run, edited_field, lineage, parse_reply, reply_to
 from reyn.journal.submission import post_message
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
@@ -58,6 +58,8 @@ _POLL_SECONDS = 0.02
 """Interval for reading the inbox between effects."""
 _BUSY_POLL_SECONDS = 0.25
 """Interval for looking for a cancellation during an effect."""
+_MAX_EDIT_ERRORS = 10
+"""How many errors of an edited artifact to list."""
 
 
 class InboxPolling:
@@ -189,8 +191,20 @@ def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
     if error is None:
         return ""
     if wait.is_approval:
-        return f"an approval takes {_reply_forms(wait.response_schema)}"
+        return _edit_error(wait, value) or f"an approval takes {_reply_forms(wait.response_schema)}"
     return f"the reply does not match the question's schema: {error.path('reply')} {error.message}"
+
+
+def _edit_error(wait: kinds.Question, value: Any) -> str:
+    """Return why an edited artifact is invalid; empty if there is none, or if it is valid."""
+    if not isinstance(value, dict) or value.get("decision") != "edit" or edited_field(wait) != "artifact":
+        return ""
+    schema = next(form for form in wait.response_schema["anyOf"] if "artifact" in form.get("properties", ()))
+    errors = compile_schema(schema).errors(value, _MAX_EDIT_ERRORS)
+    if any(error.place[:1] != ("artifact",) for error in errors):
+        return ""
+    listed = "; ".join(f"{error.path('')[1:]} {error.message}" for error in errors)
+    return f"the edited artifact is invalid: {listed}" if errors else ""
 
 
 def _reply_forms(schema: dict[str, Any]) -> str:
