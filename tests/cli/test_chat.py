@@ -23,7 +23,7 @@ from tests.building import plan, planned, summed_up
 from tests.chat.support import bye, ending_chat, recorded_replies, reply, run_skill, skills, start_skill
 from tests.cli.support import Terminal, write_answers
 from tests.models.fake_server import FakeServer, Request, good
-from tests.support import act, finish, go, question, write_skill
+from tests.support import act, file, finish, go, question, write_skill
 
 
 @pytest.fixture
@@ -89,6 +89,16 @@ def test_a_skill_is_built_approved_and_run_in_a_conversation(here: Path, chat, r
     assert "\n    | +Do what greet does.\n" in output.err
     assert reyn("test", "greeter").code == 0
     assert reyn("replay", "c").code == 0
+
+
+def test_a_proposed_op_is_edited_in_a_conversation(here: Path, chat):
+    (here / "reyn.yaml").write_text("permissions: {file.write: {ask: ['output/**']}}\n")
+    write_answers(here, act(file("write", "output/a.md", content="one")), reply("Done."))
+    edited = json.dumps(file("write", "output/a.md", content="two"))
+    output = chat(f"write\n/edit 1\n/edit 1 {edited}\n/approve 2\n", "--run-id", "c")
+    assert "/approve 1, /edit 1, /reject 1 REMARK" in output.err
+    assert '  /edit 1 {"content":"one","kind":"file","op":"write","path":"output/a.md"}\n' in output.err
+    assert (output.out, (here / "output" / "a.md").read_text()) == ("Done.\n", "two")
 
 
 def test_a_text_that_does_not_answer_a_question_goes_to_the_agent(here: Path, chat, reyn):

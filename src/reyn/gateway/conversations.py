@@ -49,7 +49,7 @@ class OpenConversations:
         return chat.run_id
 
     async def say(self, run: str, message: str | Message, by: str) -> None:
-        """MessageBody something in a conversation that exists. If another process has it open, that process answers."""
+        """Say something in a conversation that exists. If another process has it open, that process answers."""
         if run not in self._open and self._runtime.services.existing_journal.is_claimed(run):
             text, images = (message, ()) if isinstance(message, str) else (message.text, message.images)
             self._runtime.conversations.say(run, text, by=by, images=images)

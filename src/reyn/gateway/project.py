@@ -286,7 +286,7 @@ def get_conversation(call: ApiCall) -> ConversationView:
 
 @operation("POST", "/api/conversations/{run}/messages", "start", body=MessageBody, result=Begun, status=202)
 async def say(call: ApiCall) -> Begun:
-    """MessageBody something in a conversation. The journal records the name of the token as the user."""
+    """Say something in a conversation. The journal records the name of the token as the user."""
     run = call.run
     await call.site.conversations.say(run, call.body.message(), call.principal.name)
     call.site.changes.look()
@@ -315,7 +315,7 @@ class Edit(MessageBody, forbid_unknown_fields=True):
 
 @operation("POST", "/api/conversations/{run}/edit", "start", body=Edit, result=Begun, status=202)
 async def edit_message(call: ApiCall) -> Begun:
-    """MessageBody something else in place of a message, in a fork. The conversation itself does not change."""
+    """Say something else in place of a message, in a fork. The conversation itself does not change."""
     from reyn.chat.services.snapshot_journal import fork_point
 
     site, run = call.site, call.run

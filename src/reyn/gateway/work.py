@@ -47,7 +47,7 @@ class BackgroundRuns:
             raise RunBusy("this server executes no runs", hint="Start or continue the run in another process.")
 
     async def start(self, run_id: str, execute: RunWork) -> RunRow:
-        """RunWork a run, and return its row as soon as it is recorded.
+        """Execute a run in the background, and return its row as soon as it is recorded.
 
         Args:
             run_id: The run.
