@@ -36,11 +36,11 @@ def decision_response(artifact: Schema) -> dict[str, Any]:
     return reply_schema(reply_form(*SUGGESTIONS), reply_form("edit", needs=("artifact",), artifact=artifact))
 
 
-Check = Callable[[Accepted, int], Awaitable[Accepted | Rejected]]
+ArtifactCheck = Callable[[Accepted, int], Awaitable[Accepted | Rejected]]
 
 
 async def review_decision(
-    verdict: Accepted, call: str, phase: CompiledPhase, tape: Tape, check: Check
+    verdict: Accepted, call: str, phase: CompiledPhase, tape: Tape, check: ArtifactCheck
 ) -> tuple[kinds.DecisionReviewed, Accepted]:
     """Wait until a person approves the decision of a phase, edits and approves it, or sends it back, or the question
     expires. Returns the review and the decision, which may have another artifact by then.
