@@ -196,7 +196,7 @@ async def _take_turns(progress: VisitProgress) -> None:
         await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
-        is_filled_late = isinstance(verdict, Accepted) and has_unfilled(progress.phase, verdict)
+        is_filled_late = bool(isinstance(verdict, Accepted) and progress.phase.sources and verdict.ops)
         if isinstance(verdict, Accepted) and progress.phase.sources and not verdict.ops:
             verdict = _filled(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.checks and not is_filled_late:
