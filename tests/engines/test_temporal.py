@@ -122,6 +122,12 @@ def _default() -> Serving:
     return Serving(queues=("default",))
 
 
+def test_a_namespace_that_does_not_exist_is_an_error_at_the_start(address: str):
+    engine = Temporal(MemoryJournal(), TemporalAddress(address.replace("default", "nowhere")), "p")
+    with pytest.raises(EngineUnavailable, match="nowhere"):
+        asyncio.run(engine.serve(_nothing, _default()))
+
+
 @pytest.mark.parametrize("url", ["temporal://", "temporal://u:p@h:1/n", "temporal://h:1/n?key=1", "http://h:1"])
 def test_another_address_is_refused(url: str):
     with pytest.raises(EngineUnavailable):

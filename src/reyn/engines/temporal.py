@@ -95,10 +95,11 @@ class Temporal:
 
     def inspect(self) -> str:
         """See `Dispatcher.inspect`."""
-        return asyncio.run(self._inspect())
+        return f"temporal {asyncio.run(self._connect())[1]}, {self._address}"
 
-    async def _inspect(self) -> str:
-        client = await self._connect()
+    async def _connect(self) -> tuple[Client, str]:
+        """Connect to the server, and check that it has the namespace; return its version as well."""
+        client = await self._reach()
         try:
             info = await client.workflow_service.get_system_info(GetSystemInfoRequest())
             await client.workflow_service.describe_namespace(
@@ -106,9 +107,9 @@ class Temporal:
             )
         except RPCError as error:
             raise self.unavailable(error) from None
-        return f"temporal {info.server_version}, {self._address}"
+        return client, info.server_version
 
-    async def _connect(self) -> Client:
+    async def _reach(self) -> Client:
         address = self._address
         connecting = Client.connect(address.host, namespace=address.namespace, api_key=address.api_key, tls=address.tls)
         try:
@@ -123,7 +124,7 @@ class Temporal:
 
     async def serve(self, drive: DriveRun, serving: Serving) -> None:
         """See `Dispatcher.serve`. The server has to be reached at the start; later, it is tried until it is back."""
-        client = await self._connect()
+        client, _ = await self._connect()
         while not serving.stop.is_set():
             try:
                 await _Session(self._journal, client, self, drive, serving).run(self._subscribe)
