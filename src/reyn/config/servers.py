@@ -72,6 +72,24 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("`env` belongs to a `command`, and `headers` to a `url`")
 
 
+class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `reyn serve` calls when a question opens or a run fails: a program, a webhook, or both."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(code="command", server="url link", secret="key", plain="seconds")  # noqa: S106 - a class of keys
+
+    command: tuple[str, ...] = ()
+    url: Url | None = None
+    key: SecretHandle | None = None
+    link: Url | None = None
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.command and self.url is None:
+            raise ValueError("`notify` has a `command`, a `url` or both")
+        if self.key is not None and self.url is None:
+            raise ValueError("`key` belongs to a `url`")
+
+
 ServerName = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,39}\Z", description="lower-case letters, digits, `_` and `-`")
 ]

@@ -16,7 +16,7 @@ from reyn.config.models import (
     NotNegative,
     Positive,
 )
-from reyn.config.servers import McpSettings, WebSettings
+from reyn.config.servers import McpSettings, NotifySettings, WebSettings
 from reyn.documents.trust_classes import TrustClasses, trust_classes
 
 AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
@@ -245,6 +245,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trust in the project.
         web: The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`,
             `tavily` and `searxng`, which needs the `url` of its server.
+        notify: What `reyn serve` calls when a question opens or a run fails: `command: [PROGRAM, ARGUMENT]` or `url`,
+            the address of a webhook, or both. `key` (`secret://NAME`) is sent to the webhook as a bearer token, `link`
+            is the address of the web pages if users reach them under another one, `seconds` (10) the time of one call.
+            Needs trust in the project, and a rule in `permissions.web` that allows the host of the webhook.
         journal: Where runs are recorded: by default in `.reyn/journal.db`, or at `postgresql://USER@HOST/DATABASE`,
             which several machines share (needs the extra `postgres`). An address with a password belongs in a secret:
             `secret://NAME` or `env://VARIABLE`. Parameters of the address, beside those of libpq: `schema` (`reyn`),
@@ -265,7 +269,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
         model="model",
-        entry="models",
+        entry="models notify",
         rules="permissions",
         code="tools",
         server="journal engine",
@@ -290,6 +294,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ProjectContextChoice | None = None
     mcp: McpSettings = McpSettings()
     web: WebSettings = WebSettings()
+    notify: NotifySettings | None = None
     journal: JournalUrl = ""
     engine: EngineUrl = ""
     output_language: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import socket
@@ -107,9 +108,12 @@ async def serve(
     server = _server(config, site)
     bound.listen(_BACKLOG)  # from here on, a client can connect
     on_start(Started(url, f"{url}/login#{site.access.new_code()}"))
+    notifying = asyncio.ensure_future(runtime.project.notify(url))
     try:
         await server.serve(sockets=[bound])
     finally:
+        notifying.cancel()
+        await asyncio.wait([notifying])
         await site.close()
         bound.close()
 

@@ -108,7 +108,12 @@ def _expire(life: L, _: kinds.WaitExpired) -> L:
 
 
 def _take_message(
-    life: L, body: kinds.LimitRaised | kinds.MessageRefused | kinds.MemoryChanged | kinds.ConversationRenamed
+    life: L,
+    body: kinds.LimitRaised
+    | kinds.MessageRefused
+    | kinds.MemoryChanged
+    | kinds.ConversationRenamed
+    | kinds.NotificationSent,
 ) -> L:
     """A message that is refused at the end of the run may be older than others that were taken."""
     return replace(life, messages_taken=max(life.messages_taken, body.message))
@@ -170,6 +175,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.MessageRefused: _take_message,
     kinds.MemoryChanged: _take_message,
     kinds.ConversationRenamed: _take_message,
+    kinds.NotificationSent: _take_message,
     kinds.MessageQueued: _queue_message,
     kinds.TurnAborted: _continue,
     kinds.PhaseStarted: _enter_phase,

@@ -92,6 +92,14 @@ class Rename(InboxRequest, frozen=True):
     by: str = ""
 
 
+class NotificationDelivered(InboxRequest, frozen=True):
+    """Report that the user was notified of a question or of a failure; see `NotificationSent`."""
+
+    subject: str
+    event: Literal["question", "failed"]
+    attempts: int
+
+
 class ReportRun(InboxRequest, frozen=True):
     """Report to a conversation that a background run which it started has ended. `text` is the message about it."""
 
@@ -102,7 +110,7 @@ class ReportRun(InboxRequest, frozen=True):
     answers: int = 0
 
 
-RunMessage = AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun
+RunMessage = AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun | NotificationDelivered
 InboxPayload = Cancel | RunMessage
 
 

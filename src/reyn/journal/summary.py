@@ -208,9 +208,9 @@ def _error_of(summary: RunSummary) -> tuple[str, str]:
 
 # -- time ----------------------------------------------------------------------------------------------------
 
-_UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled, kinds.ConversationRenamed)
+_UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled, kinds.ConversationRenamed, kinds.NotificationSent)
 """Inputs that do not count the time since the last one. Budget events are recorded together with a second input; a
-title can be given while no driver executes the run."""
+title can be given, and a notification delivered, while no driver executes the run."""
 _WITH_OWN_TIME = (kinds.ChildEnded, kinds.ChildStopped)
 """Outcomes that name the time in which another run was executed. A function is executed within the time of its op."""
 _CONTINUING = (kinds.RunResumed, kinds.RunForked)

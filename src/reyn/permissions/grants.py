@@ -17,7 +17,7 @@ import msgspec
 from reyn.config import Config, ModelSettings
 from reyn.config.load import CONFIG_FILES, ConfigSources, merge_rules
 from reyn.config.models import ADAPTERS, without_credentials
-from reyn.config.servers import SEARCH_URLS, McpServer, SearchSettings
+from reyn.config.servers import SEARCH_URLS, McpServer, NotifySettings, SearchSettings
 from reyn.config.values import FileZones
 from reyn.documents import Document, TrustClass, classes_of, fields_of, struct_in
 from reyn.errors import OriginInvalid, ReynError
@@ -200,6 +200,8 @@ class _ConfiguredGrants:
                 continue
             if shape is McpServer:
                 yield self._grant("code", path, _server_text(entry), _trusted_part(McpServer, entry))
+            elif shape is NotifySettings:
+                yield self._grant("code", path, _notified_text(entry), _trusted_part(NotifySettings, entry))
             elif shape is SearchSettings:
                 yield from self._endpoint(path, entry)
             else:
@@ -281,6 +283,15 @@ def _server_text(settings: dict[str, Any]) -> str:
     values = settings.get("env") or settings.get("headers")
     named = f" with {json.dumps(values, ensure_ascii=False)}" if values else ""
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
+
+
+def _notified_text(settings: dict[str, Any]) -> str:
+    """Describe the program and the webhook of notifications, with all settings that matter for trust."""
+    texts = [f"start {' '.join(map(shown, settings['command']))}"] if settings.get("command") else []
+    if settings.get("url"):
+        key = f" with {shown(settings['key'])}" if settings.get("key") else ""
+        texts.append(f"send notifications to {shown(settings['url'])}{key}")
+    return "; ".join(texts) + (f"; they link to {shown(settings['link'])}" if settings.get("link") else "")
 
 
 def _endpoints(merged: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import ToolDefinitions, read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
+from reyn.runtime.notifying import Notifier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,6 +173,15 @@ class Project:
             return await self._services.mcp.definitions(server, settings, credentials)
         except OpFailed as error:
             raise McpServerFailed(str(error)) from error
+
+    async def notify(self, link: str) -> None:
+        """Call the command or the webhook of `notify` when a question opens or a run fails, until cancelled.
+
+        Args:
+            link: The address of the web pages, to which notifications link.
+        """
+        if self.config.notify is not None:
+            await Notifier(self._services, link).watch()
 
     def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
         """Write the definitions of a server's tools to the project, and return the file.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from reyn.config.values import PromptLimit
 from reyn.journal.kinds.shapes import (
     AnswerForm,
@@ -138,6 +140,20 @@ class RunFailed(Body, frozen=True):
     reason: DerivedText
     hint: DerivedText = ""
     error_name: str = ""
+
+
+@event("notification_sent", v=1, origin="outside")
+class NotificationSent(Body, frozen=True):
+    """The command and the webhook of `notify` were called about an open question or a failure, without an error.
+
+    `subject` is the id of the question, or the sequence number of the failure. `attempts` counts the calls of the
+    process that delivered it; `message` is its report in the inbox.
+    """
+
+    subject: str
+    event: Literal["question", "failed"]
+    attempts: Count
+    message: Count
 
 
 @event("run_broken", v=1, origin="outside", enters="failed")

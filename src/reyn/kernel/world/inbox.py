@@ -28,6 +28,7 @@ from reyn.journal import (
     ChangeMemory,
     InboxMessage,
     Journal,
+    NotificationDelivered,
     RaiseLimit,
     Rename,
     ReportRun,
@@ -360,6 +361,8 @@ def to_event(
                 return refused(message, request, reason)
             content = Blob.of(text.encode())
             return kinds.MessageQueued(content.hash, message, "", run, status, usage, answers), (content,)
+        case NotificationDelivered(subject, event, attempts):
+            return kinds.NotificationSent(subject, event, attempts, message), ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message), ()
         case Answer(asked, value, by):

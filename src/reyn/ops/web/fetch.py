@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 from reyn.ops.budget import OpFailed, OpRefused
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.web.client import Response, TimedOut, WebTarget, parse_url, request
-from reyn.permissions import Allowed, Denied, refusal
+from reyn.permissions import Allowed, Denied, Gate, refusal
 from reyn.permissions.hosts import PRIVATE, Host, is_public, parse_address
 from reyn.vocabulary.error_names import RATE_LIMITED, TOO_MANY_REQUESTS
 from reyn.vocabulary.schemas import INTEGER, STRING, boolean, integer, single_form, text
@@ -78,7 +78,9 @@ class WebFetchOp:
         try:
             async with asyncio.timeout_at(deadline + _GRACE_SECONDS):
                 for _ in range(_MAX_REDIRECTS + 1):
-                    response = await request(target, seconds=seconds, check=address_check(target, plan, env))
+                    response = await request(
+                        target, seconds=seconds, check=address_check(target, env.gate, plan.approved)
+                    )
                     if not response.location:
                         left = deadline - loop.time()
                         return await _result(call, target, response, args["max_length"], left)
@@ -108,20 +110,18 @@ def _not_followed(target: WebTarget, following: WebTarget, approved: str, env: E
     return ""
 
 
-def address_check(target: WebTarget, plan: Plan, env: Env) -> Callable[[list[str]], None]:
+def address_check(target: WebTarget, gate: Gate, approved: str = "") -> Callable[[list[str]], None]:
     """Return a function that raises `OpRefused` if the rules forbid an address that a target resolves to."""
 
     def check(addresses: list[str]) -> None:
         is_private = not all(map(is_public, addresses))
-        if is_private and (
-            problem := refusal(env.gate.capability("web", f"{PRIVATE}{target.name}"), approved=plan.approved)
-        ):
+        if is_private and (problem := refusal(gate.capability("web", f"{PRIVATE}{target.name}"), approved=approved)):
             raise OpRefused(_private(target, problem.reason), problem.rule)
         if parse_address(target.host) is not None:
             return  # the gate decided about the address itself
-        named = env.gate.restriction("web", target.name)
+        named = gate.restriction("web", target.name)
         for address in addresses:
-            found = env.gate.restriction("web", Host(address, str(target.port), not is_public(address)).text)
+            found = gate.restriction("web", Host(address, str(target.port), not is_public(address)).text)
             if found is not None and (isinstance(found, Denied) or found != named):
                 reason = f"`{target.name}` resolves to `{address}`: {found.reason} for it"
                 raise OpRefused(reason, found.rule)

@@ -116,7 +116,7 @@ class WebSearchOp(ProjectOp):
             response = await request(
                 target,
                 seconds=_SECONDS,
-                check=address_check(target, plan, env),
+                check=address_check(target, env.gate, plan.approved),
                 method=query.method,
                 headers=query.headers,
                 body=query.body,
