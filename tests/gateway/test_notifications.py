@@ -124,7 +124,7 @@ def test_a_notification_that_a_kill_interrupted_is_delivered_by_the_next_server_
                     await until(lambda: sent(runtime, "q"))
                 before = len(hook.received)
                 async with notifying(runtime):
-                    await runtime.run("asker", {"text": "in"}, run_id="other")
+                    await runtime.run("pair", {"text": "in"}, run_id="other")
                     await until(lambda: sent(runtime, "other"))
                 assert [body["run"] for _, body in hook.received[before:]] == ["other"]
                 assert sent(runtime, "other")[0]["event"] == "failed"
