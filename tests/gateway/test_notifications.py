@@ -42,7 +42,12 @@ class Webhook:
         self.received.append((headers, json.loads(body)))
         if status := next(self._statuses, 204):
             writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-            writer.close()
+            await writer.drain()
+        else:
+            await reader.read()  # until the client is gone
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -54,6 +59,7 @@ async def webhook(*statuses: int) -> AsyncIterator[Webhook]:
         yield found
     finally:
         server.close()
+        await server.wait_closed()
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reyn.journal import Event, RunRow
     from reyn.kernel.world.services import Services
 
-LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
 """How often to look for what opened or failed."""
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 300.0
 _OLDEST = 24 * 3600 * 1_000_000
@@ -68,7 +68,7 @@ class Notifier:
     """
 
     def __init__(
-        self, services: Services, link: str, *, look_seconds: float = LOOK_SECONDS, first_pause: float = _FIRST_PAUSE
+        self, services: Services, link: str, *, look_seconds: float = _LOOK_SECONDS, first_pause: float = _FIRST_PAUSE
     ) -> None:
         self._services = services
         assert services.config.notify is not None
