@@ -14,7 +14,7 @@ from reyn.expressions.expression import (
     readings,
 )
 from reyn.expressions.facts import Facts
-from reyn.expressions.templates import DataTemplate, PlacedProblem, compile_template
+from reyn.expressions.templates import DataTemplate, PlacedProblem, compile_template, has_expressions
 from reyn.expressions.tree import Problem
 from reyn.expressions.values import EvaluationError
 
@@ -29,6 +29,7 @@ __all__ = [
     "Scope",
     "compile_expression",
     "compile_template",
+    "has_expressions",
     "place",
     "readings",
 ]

@@ -58,6 +58,7 @@ SKILL_RULES = (
     acts.asked_ops,
     decisions.rules_of_nodes,
     decisions.conditions_of_edges,
+    decisions.expressions_of_steps,
     nodes.fan_outs,
     state.fields_of_state,
     errors_of_nodes.errors_of_nodes,

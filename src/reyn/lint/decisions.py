@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import codes
@@ -10,7 +10,9 @@ from reyn.expressions import PlacedProblem, place
 from reyn.expressions.types import Type, kind_names, of_schema, words_for
 from reyn.skills.arrivals import accepted_by
 from reyn.skills.decisions import CompiledRule, compile_conditions, compile_rules
+from reyn.skills.fan_out import produced_types
 from reyn.skills.graph import is_known, may_finish, successors
+from reyn.skills.step_expressions import compile_step
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.jsonschema import Schema
     from reyn.skills import LoadResult, Skill
+    from reyn.skills.values import AnyStep, ArtifactType, PlacedStep
     from reyn.vocabulary import Vocabulary
 
 
@@ -55,6 +58,31 @@ def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iter
             message = f"every edge of `{node}` has a condition; if none holds, the visit fails"
             fix = "leave one edge without a condition"
             yield document.finding(codes.CONSTANT_CONDITION, message, "graph", node, fix=fix, severity="warning")
+
+
+def expressions_of_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report expressions in steps that are not valid."""
+    if not all(is_known(skill, node) for node in skill.graph):
+        return
+    for placed in skill.steps:
+        inputs, steps = _list_of(skill, placed)
+        index = int(placed.path[-1])
+        found = compile_step(skill, inputs, steps, index) if index < len(steps) else None
+        if found is not None and found.data.problems:
+            document = loaded.document(placed.phase)
+            kinds = [str(placed.applied.__struct_config__.tag)]
+            path = (*placed.path, *(("iterate", "apply") if placed.applied is not placed.step else ()), *kinds)
+            yield from expression_findings(document, (*path, found.key), found.data.problems)
+
+
+def _list_of(skill: Skill, placed: PlacedStep) -> tuple[Sequence[ArtifactType], Sequence[AnyStep]]:
+    """Return the list of a step, with the types of the artifacts before it."""
+    if placed.phase is not None:
+        return skill.phases[placed.phase].inputs, skill.phases[placed.phase].preprocessor
+    if placed.path[0] == "nodes":
+        node = str(placed.path[1])
+        return produced_types(skill, node), skill.nodes[node].check
+    return (skill.final_output,), skill.postprocessor.steps if skill.postprocessor else ()
 
 
 def expression_findings(document: Document, path: KeyPath, problems: Iterable[PlacedProblem]) -> Iterator[Finding]:

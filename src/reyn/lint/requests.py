@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.documents import Document, KeyPath, Severity, nearest
 from reyn.errors import Finding, codes
+from reyn.expressions import has_expressions
 from reyn.jsonschema import compile_schema
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.rules import OPEN
@@ -200,6 +201,7 @@ def _errors(step: dict[str, Any], vocabulary: Vocabulary) -> Iterator[tuple[str,
             if name not in known:
                 hint = nearest(str(name), known)
                 yield f"`{spec.kind}` has no argument `{name}`{f'; {hint}' if hint else ''}", (where, str(name))
+    bound = bound | {name: value for name, value in op.items() if has_expressions(value)}
     literal = {name: value for name, value in op.items() if name not in bound and name in known}
     required = [name for name in form.arguments["required"] if name not in bound]
     schema = form.arguments | {"required": required}

@@ -71,10 +71,10 @@ def scope_of(skill: Skill, node: str) -> Scope:
         return skill.skills[name].result if name in skill.skills else None
 
     arriving = [(one.name, of_schema(enrich(one, phase.preprocessor, result_of)[0])) for one in phase.inputs]
-    return Scope(_variables(skill), tuple(arriving))
+    return Scope(variables_of(skill), tuple(arriving))
 
 
-def _variables(skill: Skill) -> dict[str, Type]:
+def variables_of(skill: Skill) -> dict[str, Type]:
     """Return the names that every expression of a skill can use."""
     given = union(of_schema(one.schema) for one in skill.entry_inputs)
     found = {

@@ -23,8 +23,13 @@ FINDINGS_SCHEMA: Schema = {
 RESULT_SCHEMA: Schema = {
     "type": "object",
     "properties": {"kind": {"type": "string"}, "status": {"type": "string"}},
+    "required": ["kind", "status"],
     "additionalProperties": True,
 }
+
+
+LOCAL_ROOT = "local"
+"""Where steps bind values that nothing but the steps after them sees."""
 
 
 class PathError(NamedTuple):
@@ -56,7 +61,18 @@ def enrich(
     result_type: Callable[[str], ArtifactType | None],
     state: Schema | None = None,
 ) -> tuple[Schema, list[PathError]]:
-    """Return the schema of an artifact's data after the steps, and every path error.
+    """Return the schema of an artifact's data after the steps, and every path error; see `follow`."""
+    schema, errors = follow(artifact, steps, result_type, state)
+    return schema_at(schema, "data"), errors
+
+
+def follow(
+    artifact: ArtifactType,
+    steps: Sequence[AnyStep],
+    result_type: Callable[[str], ArtifactType | None],
+    state: Schema | None = None,
+) -> tuple[Schema, list[PathError]]:
+    """Return the schema of a whole artifact after the steps, with the values that they bind, and every path error.
 
     Args:
         artifact: The type of the artifact before the first step.
@@ -66,10 +82,14 @@ def enrich(
     """
     schema: Any = envelope(artifact) if state is None else _with(envelope(artifact), STATE_ROOT, state)
     errors: list[PathError] = []
+    if any(map(binds_local, steps)):
+        schema = _with(schema, LOCAL_ROOT, {"type": "object", "properties": {}, "additionalProperties": False})
     for index, step in enumerate(steps):
         errors += [PathError(index, key, message) for key, message in _read_errors(schema, step)]
         if step.into is not None and step.into.split(".")[0] == STATE_ROOT:
             errors.append(PathError(index, ("into",), f"cannot bind `{step.into}`: only artifacts change the state"))
+        elif step.into == LOCAL_ROOT:
+            errors.append(PathError(index, ("into",), f"cannot bind `{LOCAL_ROOT}`: name a value, `{LOCAL_ROOT}.NAME`"))
         elif step.into is not None:
             bound = _bind(
                 schema, step.into.split("."), _result_schema(step, result_type), is_certain=step.on_error == "fail"
@@ -79,7 +99,12 @@ def enrich(
                 errors.append(PathError(index, ("into",), message))
             else:
                 schema = bound
-    return schema_at(schema, "data"), errors
+    return schema, errors
+
+
+def binds_local(step: AnyStep) -> bool:
+    """Return whether a step binds its result where only later steps see it: `into: local.NAME`."""
+    return step.into is not None and step.into.startswith(f"{LOCAL_ROOT}.")
 
 
 def envelope(artifact: ArtifactType) -> Schema:
@@ -173,7 +198,7 @@ def is_data_path(value: Any) -> bool:
     """Return whether a value in the input of a sub-skill is a path into the artifact, not literal text."""
     if not isinstance(value, str):
         return False
-    return value == "data" or value.startswith(("data.", "_iter.")) or state_name(value).isidentifier()
+    return value == "data" or value.startswith(("data.", "_iter.", "local.")) or state_name(value).isidentifier()
 
 
 def paths_read(step: AnyStep) -> Iterator[str]:

@@ -33,14 +33,16 @@ from reyn.kernel.visit.model_call import Targets, TurnSpec
 from reyn.skills import Skill, may_finish, successors
 from reyn.skills.allowed_ops import FillSource, parse_source
 from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules
-from reyn.skills.fan_out import branch_skill
+from reyn.skills.fan_out import branch_skill, produced_types
 from reyn.skills.front_matter import ALL_CREDENTIALS
 from reyn.skills.state import fields_of_type
+from reyn.skills.step_expressions import StepTemplate, compile_steps
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.kernel.core.snapshot import RunState
     from reyn.skills.state_fields import StateField
+    from reyn.skills.step_expressions import StepList
     from reyn.skills.values import AnyStep, Branch, Phase
     from reyn.vocabulary import OpSpec, Vocabulary
 
@@ -95,6 +97,17 @@ class RunContext:
         if branch not in self._branch_skills:
             self._branch_skills[branch] = branch_skill(self.skill, branch)
         return self._branch_skills[branch]
+
+    @property
+    def step_lists(self) -> list[StepList]:
+        """The lists of steps that are executed here."""
+        post = self.skill.postprocessor
+        return [((self.skill.final_output,), post.steps)] if post is not None else []
+
+    @cached_property
+    def step_templates(self) -> dict[int, StepTemplate]:
+        """The texts of steps with expressions, by the identity of the step."""
+        return compile_steps(self.skill, self.step_lists)
 
     @cached_property
     def state_fields(self) -> dict[str, dict[str, StateField]]:
@@ -194,6 +207,11 @@ class CompiledPhase(RunContext):
             settings = (self.settings, self.vocabulary, self.name, self._max_phase_visits, self.used_up)
             self._without[forbidden] = CompiledPhase(self.skill, *settings, forbidden)
         return self._without[forbidden]
+
+    @property
+    def step_lists(self) -> list[StepList]:
+        produced = produced_types(self.skill, self.name) if self.checks else ()
+        return [(self.definition.inputs, self.definition.preprocessor), (produced, self.checks)]
 
     @cached_property
     def rules(self) -> tuple[CompiledRule, ...]:

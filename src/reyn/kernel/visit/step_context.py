@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 class StepFault(Exception):
     """A step failed. Its `on_error` decides what follows.
 
-    `error_name` is the name of the error; empty if it has none of its own.
+    `error_name` is the name of the error; empty if it has none of its own. `is_final` if no `on_error` of a step
+    applies: an expression without a value is never an empty result.
     """
 
-    def __init__(self, message: str, call: str = "", step: str = "", error_name: str = "") -> None:
+    def __init__(
+        self, message: str, call: str = "", step: str = "", error_name: str = "", *, is_final: bool = False
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.call = call
         self.step = step
         self.error_name = "" if error_name == FAILED else error_name
+        self.is_final = is_final
 
     def describe(self, place: str) -> str:
         return f"`{place}`: step {self.call} `{self.step}`: {self.message}"
@@ -38,6 +42,7 @@ class StepContext:
 
     def __init__(self, run: RunContext, log: OpLog, tape: Tape, phase: str) -> None:
         self.run = run
+        self.templates = run.step_templates
         self.log = log
         self.tape = tape
         if log.steps is None:

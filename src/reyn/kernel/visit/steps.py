@@ -23,9 +23,10 @@ from reyn.kernel.visit.compiled_phase import RunContext, credentials_of
 from reyn.kernel.visit.op_dispatch import OpLog, run_op
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import StepContext, StepFault
+from reyn.kernel.visit.step_values import Rendered, with_values
 from reyn.kernel.visit.waits import ask_operator, ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
-from reyn.skills.flow import is_data_path, paths_read
+from reyn.skills.flow import LOCAL_ROOT, binds_local, is_data_path, paths_read
 from reyn.skills.modules import python_entry
 from reyn.skills.state import state_names
 from reyn.skills.state_fields import STATE_ROOT
@@ -59,10 +60,13 @@ async def run_steps(
     read = state_names((path for step in steps for path in paths_read(step)), run.skill) if run.skill.state else ()
     if read:
         artifact = artifact | {STATE_ROOT: read_state(run.skill, read, tape)}
+    if has_local := any(map(binds_local, steps)):
+        artifact = artifact | {LOCAL_ROOT: {}}
     for number, step in enumerate(steps, start=1):
         await within_limits(tape, run.settings)
         artifact = await _run(step, artifact, f"{prefix}.{number}", context)
-    return {name: value for name, value in artifact.items() if name != STATE_ROOT} if read else artifact
+    hidden = (STATE_ROOT, LOCAL_ROOT)
+    return {name: value for name, value in artifact.items() if name not in hidden} if read or has_local else artifact
 
 
 async def run_node(
@@ -87,7 +91,8 @@ async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: Step
         value = await _value(step, artifact, call, context)
         bound = artifact if step.into is None else bind(artifact, step.into.split("."), value)
     except StepFault as fault:
-        return _failed(step, artifact, StepFault(fault.message, call, kind, fault.error_name), context.tape)
+        failed = StepFault(fault.message, call, kind, fault.error_name, is_final=fault.is_final)
+        return _failed(step, artifact, failed, context.tape)
     if step.into is None:
         context.end_step(call, kind)
         return bound
@@ -102,7 +107,7 @@ async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: Step
 
 def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tape) -> dict[str, Any]:
     """Record a failure and apply `on_error`."""
-    if step.on_error in _FATAL:
+    if step.on_error in _FATAL or fault.is_final:
         tape.emit(kinds.StepCompleted(fault.call, fault.step, "failed", reason=fault.message))
         raise fault
     status: Any = "skipped" if step.on_error == "skip" else "empty"
@@ -114,6 +119,8 @@ def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tap
 
 
 async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
+    if context.templates and id(step) in context.templates:
+        step = with_values(step, artifact, context)
     match step:
         case RunOp():
             return await _op(step, artifact, call, context)
@@ -267,6 +274,8 @@ async def _question(step: AskUser, artifact: dict[str, Any], call: str, context:
 
 
 def _resolve(value: Any, artifact: dict[str, Any]) -> Any:
+    if isinstance(value, Rendered):
+        return value.value
     return look_up(artifact, value) if is_data_path(value) else value
 
 
@@ -290,11 +299,12 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
             context.end_step(name, kind)
         except StepFault as fault:
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
-            if on_error in _FATAL:
+            if on_error in _FATAL or fault.is_final:
                 context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
                 if window is not None:
                     await window.cancel()
-                raise StepFault(f"item {index}: {fault.message}", error_name=fault.error_name) from fault
+                message, name = f"item {index}: {fault.message}", fault.error_name
+                raise StepFault(message, error_name=name, is_final=fault.is_final) from fault
             status: Any = "skipped" if on_error == "skip" else "empty"
             context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
             results += [None] if on_error == "empty" else []
@@ -356,7 +366,8 @@ class _Window:
         context.tape.emit(kinds.StepStarted(name, step_kind(self._apply)))
         inner = self._artifact | {"_iter": {"item": self._items[index], "index": index}}
         try:
-            args = self._args[index] = _skill_args(self._apply, inner)
+            apply = with_values(self._apply, inner, context) if id(self._apply) in context.templates else self._apply
+            args = self._args[index] = _skill_args(apply, inner)
             if isinstance(taken := context.taken_over(args, name), tuple):
                 self._taken_over[index] = taken[0]
             else:

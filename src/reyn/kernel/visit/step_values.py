@@ -1,0 +1,55 @@
+"""Replace the expressions in the texts of a step by their values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from reyn.expressions import EvaluationError, has_expressions, place
+from reyn.kernel.visit.deciding import values_of
+from reyn.kernel.visit.step_context import StepContext, StepFault
+from reyn.skills.values import AnyStep, RunSkill
+
+if TYPE_CHECKING:
+    from reyn.skills.step_expressions import StepTemplate
+
+S = TypeVar("S", bound=AnyStep)
+
+
+class Rendered(NamedTuple):
+    """A value in the input of a sub-run that is no path, whatever text it is."""
+
+    value: Any
+
+
+def with_values(step: S, artifact: dict[str, Any], context: StepContext) -> S:
+    """Return a step with the values of its expressions.
+
+    Raises:
+        StepFault: An expression has no value.
+    """
+    template = context.templates[id(step)]
+    value = _rendered(template, artifact, context)
+    if isinstance(step, RunSkill):
+        value = _without_paths(template.value, value)
+    return replace(step, **{template.key: value})
+
+
+def _rendered(template: StepTemplate, artifact: dict[str, Any], context: StepContext) -> Any:
+    if template.data.problems:  # a skill that was started without lint
+        first = template.data.problems[0]
+        message = f"`{first.text}`, {place(first.text, first.problem.at)}: {first.problem.message}"
+        raise StepFault(message, is_final=True)
+    try:
+        return template.data.render(values_of(template.data.expressions, artifact, context.run.skill, context.tape))
+    except EvaluationError as error:
+        texts = ", ".join(f"`{one.text}`" for one in template.data.expressions)
+        raise StepFault(f"{texts}, column {error.at + 1}: {error.message}", is_final=True) from error
+
+
+def _without_paths(written: Any, value: Any) -> Any:
+    """Mark the values of expressions: a text from an artifact must not be read as a path into it."""
+    if isinstance(written, dict):
+        return {name: Rendered(value[name]) if has_expressions(one) else one for name, one in written.items()}
+    return Rendered(value)

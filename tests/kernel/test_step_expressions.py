@@ -1,0 +1,130 @@
+"""Expressions in texts of steps, and values that only later steps see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn.lint import lint_skill
+from tests.kernel.support import Project
+from tests.support import finish, write_skill
+
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "count": {"type": "integer"},
+        "limit": {"type": "integer"},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "found": {},
+    },
+    "required": ["id", "count", "names"],
+    "additionalProperties": False,
+}
+VALUE = {"id": "7", "count": 2, "names": ["a", "b"]}
+
+
+def write_order(root: Path, *steps: str, skill_keys: str = "") -> Path:
+    listed = "".join(f"  - {step}\n" for step in steps)
+    return write_skill(
+        root,
+        "order",
+        {"work": ["end"]},
+        inputs={"work": "order"},
+        artifacts={"order": ORDER},
+        phase_keys={"work": f"preprocessor:\n{listed}"},
+        skill_keys=skill_keys,
+    )
+
+
+def findings(folder: Path) -> list[str]:
+    return [f"{one.file} {one.code} {one.message}" for one in lint_skill(folder) if one.severity != "info"]
+
+
+def args_of(project: Project, kind: str = "file_started") -> list[Any]:
+    return [json.loads(project.journal.blob(event["args"])) for event in project.events(kind)]
+
+
+WRITE = 'run_op: {op: {kind: file, op: write, path: "output/${data.id}.md", content: "${data.count} of ${data.id}"}}'
+
+
+def test_arguments_of_an_op_have_expressions(tmp_path: Path):
+    assert findings(write_order(tmp_path, WRITE)) == []
+    project = Project(tmp_path)
+    assert project.run("order", [finish()], VALUE).status == "finished"
+    assert (tmp_path / "output" / "7.md").read_text() == "2 of 7"
+    assert project.is_sound()
+
+
+def test_an_argument_that_is_one_expression_has_its_type(tmp_path: Path):
+    read = 'run_op: {op: {kind: file, op: read, path: "notes.txt", limit: "${data.count}"}, into: local.notes}'
+    assert findings(write_order(tmp_path, read)) == []
+    (tmp_path / "notes.txt").write_text("one\ntwo\nthree\n")
+    project = Project(tmp_path)
+    assert project.run("order", [finish()], VALUE).status == "finished"
+    assert args_of(project) == [{"kind": "file", "op": "read", "path": "notes.txt", "limit": 2}]
+    assert project.is_sound()
+
+
+def test_what_a_step_binds_to_local_reaches_later_steps_and_not_the_model(tmp_path: Path):
+    read = "run_op: {op: {kind: file, op: read, path: notes.txt}, into: local.notes}"
+    write = 'run_op: {op: {kind: file, op: write, path: output/copy.md, content: "${local.notes.status}"}}'
+    assert findings(write_order(tmp_path, read, write)) == []
+    (tmp_path / "notes.txt").write_text("a secret plan\n")
+    project = Project(tmp_path)
+    assert project.run("order", [finish()], VALUE).status == "finished"
+    assert (tmp_path / "output" / "copy.md").read_text() == "ok"
+    assert "secret plan" not in project.model.turn_message(0)
+    assert "local" not in project.model.turn_message(0)
+    assert project.is_sound()
+
+
+def test_items_of_an_iteration_have_expressions(tmp_path: Path):
+    inner = 'run_op: {op: {kind: file, op: write, path: "output/${_iter.item}${_iter.index}.md", content: x}}'
+    assert findings(write_order(tmp_path, f"iterate: {{over: data.names, apply: {{{inner}}}}}")) == []
+    project = Project(tmp_path)
+    assert project.run("order", [finish()], VALUE).status == "finished"
+    assert sorted(path.name for path in (tmp_path / "output").iterdir()) == ["a0.md", "b1.md"]
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_the_input_of_a_sub_run_has_expressions_whose_values_are_no_paths(tmp_path: Path, concurrency: int):
+    write_skill(tmp_path, "child", {"c": ["end"]})
+    inner = 'run_skill: {skill: child, input: {text: "${_iter.item}"}}'
+    step = f"iterate: {{over: data.names, apply: {{{inner}}}, concurrency: {concurrency}, into: data.found}}"
+    assert findings(write_order(tmp_path, step)) == []
+    project = Project(tmp_path)
+    value = VALUE | {"names": ["data.id", "hello"]}
+    assert project.run("order", [finish("1"), finish("2"), finish()], value).status == "finished"
+    inputs = [json.loads(project.journal.blob(event["input"]["hash"])) for event in project.events("child_started")]
+    assert [one["data"]["text"] for one in inputs] == ["data.id", "hello"]
+    assert project.is_sound()
+
+
+def test_an_expression_without_a_value_fails_the_visit_whatever_the_step_says(tmp_path: Path):
+    write = 'run_op: {op: {kind: file, op: read, path: "${data.names[5]}"}, into: data.found, on_error: empty}'
+    write_order(tmp_path, write)
+    project = Project(tmp_path)
+    result = project.run("order", [finish()], VALUE)
+    assert (result.status, result.code) == ("failed", "RYN203")
+    assert "`data.names[5]`, column" in result.reason
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    ("step", "finding"),
+    [
+        (WRITE.replace("data.id}.md", "data.idd}.md"), "phases/work.md RYN181 column 15: `data` has no field `idd`"),
+        (WRITE.replace("${data.count}", "${data.limit}"), "phases/work.md RYN182"),
+        (WRITE.replace("${data.count}", "${data.names}"), "phases/work.md RYN181"),
+        (WRITE.replace("${data.count}", "${local.x}"), "phases/work.md RYN181"),
+        ("validate: {schema: {type: object}, into: local}", "phases/work.md RYN124"),
+    ],
+)
+def test_expressions_of_steps_are_checked(tmp_path: Path, step: str, finding: str):
+    found = findings(write_order(tmp_path, step))
+    assert any(one.startswith(finding) for one in found), found
