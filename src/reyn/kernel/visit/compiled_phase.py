@@ -211,7 +211,10 @@ class CompiledPhase(RunContext):
     @property
     def step_lists(self) -> list[StepList]:
         produced = produced_types(self.skill, self.name) if self.checks else ()
-        return [(self.definition.inputs, self.definition.preprocessor), (produced, self.checks)]
+        lists: list[StepList] = [(produced, self.checks)]
+        if self.kind != "skill":  # a skill has no file of a phase
+            lists.append((self.definition.inputs, self.definition.preprocessor))
+        return lists
 
     @cached_property
     def rules(self) -> tuple[CompiledRule, ...]:
