@@ -226,6 +226,20 @@ def budget_targets(count: int, calls: int) -> list[Target]:
     ]
 
 
+def graph_targets(count: int) -> list[Target]:
+    """Measure decisions without a model, expressions, branches that execute together, and the lint of many rules."""
+    found = measure("graph", count)
+    rules, branches = min(count, 1000), min(count, 100)
+    note = f"{found['decides_us']:.0f} µs / {found['empty_us']:.0f} µs"
+    times = f"{found['parallel_1_s']:.1f} s / {found['parallel_10_s']:.1f} s, CPU {found['branch_ms']:.1f} ms a branch"
+    return [
+        Target("CPU of a decision by rules beyond an empty visit, µs", found["added_us"], 150, note=note),
+        Target("CPU of an expression, µs", found["expression_us"], 20),
+        Target(f"{branches} branches, concurrency 1 / 10", found["ratio"], 8, at_most=False, note=times),
+        Target(f"lint of {rules:,} rules, CPU seconds", found["lint_s"], 1),
+    ]
+
+
 def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     """Run every benchmark and return the results with their bounds."""
     results = []
@@ -298,6 +312,8 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     results += budget_targets(count, 10_000 if compare else 50)
     print("tools and sub-runs …", file=sys.stderr)
     results.append(Target("CPU of an MCP call over stdio, ms", measure("mcp", min(count, 400))["call_ms"], 5))
+    print("graph …", file=sys.stderr)
+    results += graph_targets(min(count, 1000))
     many = measure("iteration", 20)
     note = f"{many['one_s']:.2f} s / {many['ten_s']:.2f} s"
     results.append(Target("20 sub-runs, concurrency 1 / 10", many["ratio"], 8, at_most=False, note=note))

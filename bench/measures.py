@@ -245,6 +245,13 @@ async def iteration(count: int) -> Results:
         return await measure_iteration(Path(folder), count)
 
 
+async def graph(count: int) -> Results:
+    """Measure rules, expressions, branches, and the lint of many rules."""
+    from bench import graph as graph_bench
+
+    return await graph_bench.measure_graph(count)
+
+
 async def sandboxes(count: int) -> Results:
     """Measure the time of python steps and programs in each sandbox."""
     from bench.sandbox import measure_calls
@@ -279,6 +286,7 @@ if __name__ == "__main__":
         "simulation": simulation,
         "mcp": mcp,
         "iteration": iteration,
+        "graph": graph,
         "sandboxes": sandboxes,
         "adapter": adapter,
         "context": context,
