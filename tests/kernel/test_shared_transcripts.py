@@ -231,3 +231,22 @@ def test_a_phase_that_only_branches_run_shares_no_transcript(tmp_path: Path):
     (folder / "phases/extra.md").write_text(f"{head}{SHARED}---\nDo.\n")
     found = [one.message for one in lint_skill(folder) if one.code == "RYN225"]
     assert found == ["only branches run phase `extra`; each has a transcript of its own"]
+
+
+def test_an_imported_run_has_the_shared_transcript_and_a_fork_continues_it(project: Project, tmp_path: Path):
+    answers = [act(REMEMBER), go("billing", "a bill"), go("billing", "Which?"), go("billing", "Paid.")]
+    converse(project, answers, "Hi")
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    with project.open([]) as rt:
+        lines = list(rt.runs.export("k"))
+        whole = rt.runs.transcript("k")
+    with elsewhere.open(answers) as rt:
+        rt.runs.import_(lines)
+        assert rt.runs.transcript("k", "front") == whole
+        assert rt.runs.replay("k").events == len(elsewhere.kinds())
+        forked = rt.fork("k", at=len(elsewhere.kinds()), run_id="f")
+        rt.answer("f", forked.question.id, "The last one")
+        assert rt.resume("f").status == "waiting"
+        assert [message.text for message in rt.runs.transcript("f")][-2] == "The last one"
+        assert [entry.text for entry in rt.runs.memory("f")] == ["The customer is called Ada."]

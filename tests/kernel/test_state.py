@@ -115,6 +115,21 @@ def test_a_run_with_state_resumes_at_every_event_and_forks_with_the_state_of_the
     assert project.is_sound("f")
 
 
+def test_an_imported_run_has_its_state_and_a_fork_goes_on_with_it(tmp_path: Path):
+    write(tmp_path / "here")
+    project, elsewhere = Project(tmp_path / "here"), Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    answers = [bought("a", 4), bought("b", 4), bought("c", 4)]
+    project.run("shop", answers, {"text": "start"})
+    second = [number for number, kind in enumerate(project.kinds(), start=1) if kind == "phase_completed"][1]
+    with project.open([]) as rt:
+        lines = list(rt.runs.export("k"))
+    with elsewhere.open([answers[0], bought("d", 7)]) as rt:
+        rt.runs.import_(lines)
+        assert rt.runs.replay("k").events == len(project.kinds())
+        assert rt.fork("k", at=second, run_id="f").artifact["data"]["text"] == "11 in 2"
+
+
 def test_a_rollback_takes_back_what_the_discarded_visit_added(tmp_path: Path):
     write(tmp_path, keys="on_phase_failure: rollback\n", first="review", graph="  review: [decide]\n")
     write_phase(tmp_path, "review", "input: receipt\n")

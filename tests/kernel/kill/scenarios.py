@@ -269,6 +269,40 @@ def fanned_out(folder: Path) -> Scenario:
     return scenario.executes("fan", answers, max_phase_retries=1)
 
 
+def fanned_out_again(folder: Path) -> Scenario:
+    """A branch for each item of a list, one after the other; each runs twice, and a rule reads the join."""
+    scenario = _with_files(folder)
+    scenario.input = {"items": [{"text": "a"}, {"text": "b"}]}
+    items = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "object"}}}}
+    each = "{in: data.items, do: write, output: note, max_parallel: 1}"
+    skill = write_skill(
+        scenario.seed,
+        "fan",
+        {
+            "split": ["enough"],
+            "enough": [{"when": "size(data.items) == 2", "to": "last"}, {"else": "end"}],
+            "last": ["end"],
+        },
+        inputs={"split": "plan", "enough": "both", "last": "both"},
+        ops={"last": "file"},
+        artifacts={"plan": items | {"required": ["items"]}},
+        final_output="both",
+        skill_keys=f"nodes: {{split: {{each: {each}, on_item_error: retry, as: both}}}}\n",
+    )
+    for node in ("enough", "split"):
+        text = (skill / f"phases/{node}.md").read_text()
+        head = text.replace("allowed_ops: []\n", "").rpartition("---")[0]
+        (skill / f"phases/{node}.md").write_text(f"{head}---\n")
+    phase = "---\ntype: phase\nname: write\ninput: note\nallowed_ops: [file]\n---\nWrite.\n"
+    (skill / "phases/write.md").write_text(phase)
+    scenario.is_concurrent = True
+    last = finish(type="both")
+    last["artifact"]["data"] = {"items": []}
+    # A branch counts the answers of its parent when it is planned: both get the first answers, which no phase accepts.
+    answers = ["no", "no", with_ops(finish("one"), TWICE), "unused", finish("two"), "unused", with_ops(last, TWICE)]
+    return scenario.executes("fan", answers, max_phase_retries=1)
+
+
 def stopping_sub_runs(folder: Path) -> Scenario:
     """A step runs a skill that runs a skill, which asks a question, reaches a limit and has a failing model."""
     scenario = _with_files(folder)
@@ -569,6 +603,7 @@ ACTING = (
     rolled_back,
     sub_runs,
     fanned_out,
+    fanned_out_again,
     with_state,
     with_node_errors,
     stopping_sub_runs,
