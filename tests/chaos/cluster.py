@@ -26,7 +26,17 @@ import msgspec
 
 from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import ENDED, decode, kinds
-from tests.chaos.cluster_worker import LEASE_SECONDS, PROJECT, RINGS, SKILL, UNREACHABLE, Witness, open_cluster, work
+from tests.chaos.cluster_worker import (
+    ENGINES,
+    LEASE_SECONDS,
+    PROJECT,
+    RINGS,
+    SKILL,
+    UNREACHABLE,
+    Witness,
+    open_cluster,
+    work,
+)
 from tests.chaos.partitions import Network, Proxy
 from tests.postgres.server import Server
 
@@ -63,7 +73,8 @@ class Tally(msgspec.Struct):
 class Machine:
     """A worker in a process of its own, behind a proxy. It is started again when it is gone."""
 
-    def __init__(self, number: int, root: Path, server: Path, network: Network) -> None:
+    def __init__(self, number: int, root: Path, server: Path, network: Network, engine: str) -> None:
+        self._engine = engine
         self.name, self._root = f"w{number}", root
         self._is_elsewhere = number > 0
         self.proxy = Proxy(root / f"net{number}", server, network)
@@ -73,7 +84,7 @@ class Machine:
 
     def start(self) -> None:
         url = address(self.proxy.folder)
-        arguments: dict[str, Any] = {"is_elsewhere": self._is_elsewhere}
+        arguments: dict[str, Any] = {"engine": self._engine, "is_elsewhere": self._is_elsewhere}
         self.process = self._context.Process(target=work, args=(self._root, self.name, url), kwargs=arguments)
         self.process.start()
         self.killed = False
@@ -234,7 +245,7 @@ class Attack:
             self.tally.blame("doubled", f"{name}: {dict(called)} with {drivers} drivers")
 
 
-def attack(wanted: dict[str, int], seed: int) -> Tally:
+def attack(wanted: dict[str, int], seed: int, engine: str) -> Tally:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.chaos.cluster_worker", "reyn.runtime.workers", "psycopg"])
     with ExitStack() as stack:
@@ -245,7 +256,7 @@ def attack(wanted: dict[str, int], seed: int) -> Tally:
         stack.callback(network.close)
         socket = Path(str(server._server.get_postmaster_info().socket_dir))
         open_cluster(root, "desk", address(socket)).services.journal.close()
-        machines = [Machine(number, root, socket, network) for number in range(WORKERS)]
+        machines = [Machine(number, root, socket, network, engine) for number in range(WORKERS)]
         stack.callback(lambda: [machine.process.kill() for machine in machines])
         return Attack(root, server, machines, wanted, seed).execute(socket)
 
@@ -255,9 +266,10 @@ def main() -> int:
     for fault, number in zip(FAULTS, (2000, 100, 50, 50), strict=True):
         parser.add_argument(f"--{fault}", type=int, default=number)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="absurd")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
-    tally = attack({fault: getattr(options, fault) for fault in FAULTS}, options.seed)
+    tally = attack({fault: getattr(options, fault) for fault in FAULTS}, options.seed, options.engine)
     figures = msgspec.to_builtins(tally)
     if options.json:
         print(json.dumps(figures))

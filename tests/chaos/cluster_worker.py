@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reyn import OSRuntime
 from reyn.engines import Outbox, Serving
+from reyn.engines.absurd import Absurd
 from reyn.errors import StoreUnavailable
 from reyn.journal.postgres import leases
 from reyn.journal.postgres.address import JournalAddress
@@ -101,7 +102,10 @@ def open_cluster(root: Path, name: str, url: str) -> OSRuntime:
     return OSRuntime.open(folder, journal=journal, model=model, ops=[op], trust=True)
 
 
-def work(root: Path, name: str, url: str, *, is_elsewhere: bool) -> None:
+ENGINES = {"absurd": Absurd, "outbox": Outbox}
+
+
+def work(root: Path, name: str, url: str, *, engine: str, is_elsewhere: bool) -> None:
     """Serve until SIGTERM. A worker that `is_elsewhere` looks like one of another machine."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if is_elsewhere:
@@ -111,8 +115,8 @@ def work(root: Path, name: str, url: str, *, is_elsewhere: bool) -> None:
     async def serve() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.stop.set)
         async with open_cluster(root, name, url) as runtime:
-            outbox = Outbox(runtime.services.journal, lease=LEASE_SECONDS)
-            await runtime.workers.serve(serving=serving, dispatcher=outbox)
+            dispatcher = ENGINES[engine](runtime.services.journal, lease=LEASE_SECONDS)
+            await runtime.workers.serve(serving=serving, dispatcher=dispatcher)
 
     try:
         asyncio.run(serve())
