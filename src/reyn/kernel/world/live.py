@@ -207,7 +207,7 @@ class LiveWorld:
                 effect = ExecuteChild(effect.started[0].call, effect.started[0])
             case ExecuteChild() if not effect.needs_intent and self._may_overlap(tape):
                 return await self._tasks.execute(effect, tape)
-        if not effect.needs_intent:
+        if tape.pending:  # its intent
             await self.flush(tape)
         return await self.children.execute(effect, tape)
 

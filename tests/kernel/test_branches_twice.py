@@ -1,0 +1,159 @@
+"""What the branches of a node have done happens twice only after a question, or a prompt that names it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.functions import tool
+from reyn.journal import MemoryJournal
+from reyn.models import ModelAnswer
+from tests.kernel.test_turn_abort import forever, reached
+from tests.support import abort, act, finish, go, write_skill
+
+OPEN = {"type": "object", "additionalProperties": True}
+NODES = {
+    "skill of each item": "{each: {in: data.people, do: '@leaf', max_parallel: 2}, as: paid MORE}",
+    "phase of each item": "{each: {in: data.people, do: lf, output: note, max_parallel: 2}, as: paid MORE}",
+    "all skills": "{all: {pays: '@leaf', other: '@other'}, as: paid MORE}",
+}
+WAYS = ("failed", "aborted", "killed in the op", "killed after the op", "another fails", "cancelled", "later")
+"""What becomes of the branch that pays, or of the visit after it."""
+
+
+class Bank:
+    """A run with a branch that pays ada, and another one; and the model of all."""
+
+    name, answer_form = "bank", "full"
+
+    def __init__(self, root: Path, node: str, way: str, policy: str) -> None:
+        self.paid: list[str] = []
+        self.takes_time = True
+        self.way, self.is_broken, self.has_begun = way, True, False
+        self.reached, self.has_paid, self.may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        @tool(effect="unsafe", permission=None)
+        async def pay(to: str) -> str:
+            """Pay someone."""
+            self.paid.append(to)
+            self.has_paid.set()
+            if way == "killed in the op" and self.is_broken:
+                self.reached.set()
+                await forever()
+            return f"paid {to}"
+
+        for name, phase in (("leaf", "lf"), ("other", "ot")):
+            write_skill(root, name, {phase: ["end"]}, ops={phase: "pay"}, artifacts={"note": OPEN})
+        more = ", need: any" if way == "cancelled" else ""
+        more += f", on_item_error: {policy}" if policy else ""
+        keys = f"nodes:\n  tp: {NODES[node].replace(' MORE', more)}\n"
+        parts: dict[str, Any] = {
+            "artifacts": {"note": OPEN, "paid": OPEN},
+            "inputs": {"tp": "note", "last": "paid"},
+        }
+        graph = {"first": ["tp"], "tp": ["last"], "last": ["end"]}
+        for name, failure in (("top", ""), ("back", "on_phase_failure: rollback\n")):
+            folder = write_skill(root, name, graph, skill_keys=keys + failure, **parts)
+            (folder / "phases" / "tp.md").write_text("---\ntype: phase\nname: tp\ninput: note\n---\n")
+            (folder / "phases" / "lf.md").write_text(
+                "---\ntype: phase\nname: lf\ninput: note\nallowed_ops: [pay]\n---\nPay.\n"
+            )
+        self.rt = OSRuntime.open(root, model=self, journal=MemoryJournal(), ops=[pay], trust=True, max_phase_retries=0)
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        text = "\n".join(message.text or "" for message in request.messages).replace("\\", "")
+        is_named = '"to":"ada"' in text or "paid ada" in text
+        answer = await self._answer(request, is_named=is_named)
+        return ModelAnswer(answer if isinstance(answer, str) else json.dumps(answer))
+
+    async def _answer(self, request: Any, *, is_named: bool) -> Any:
+        match request.phase:
+            case "first":
+                self.is_broken = self.is_broken and not self.has_begun  # a rollback leads here
+                self.has_begun = True
+                people = [{"text": "ada"}, {"text": "bob"}]
+                return go("tp") | {"artifact": {"type": "note", "data": {"text": "ada", "people": people}}}
+            case "last":
+                if self.way in ("later", "cancelled") and self.is_broken:
+                    self.is_broken = False
+                    return "no"
+                return finish()
+            case "ot":
+                return await self._other()
+        if request.input["data"]["text"] == "bob":
+            return await self._other()
+        if not is_named:
+            return act({"kind": "pay", "to": "ada"})
+        if self.is_broken:
+            if self.way == "killed after the op":
+                self.reached.set()
+            if self.way in ("killed after the op", "cancelled"):
+                await forever()
+            if self.way in ("failed", "aborted"):
+                return "no" if self.way == "failed" else abort()
+            self.may_end.set()
+        return finish("paid ada")
+
+    async def _other(self) -> Any:
+        await self.has_paid.wait()
+        if self.way == "another fails" and self.is_broken:
+            await self.may_end.wait()
+            return "no"
+        return finish("nothing to pay")
+
+    async def begin(self, skill: str) -> Any:
+        """Run a skill until the payment is made and the run has stopped, or its process has died."""
+        task = asyncio.create_task(self.rt.run(skill, {"text": "in"}, run_id="k"))
+        if self.way.startswith("killed"):
+            await reached(self.reached, task)
+            task.cancel()
+        await asyncio.wait([task])
+        assert self.paid == ["ada"]
+        self.is_broken = False
+        return None if task.cancelled() else task.result()
+
+
+def cases() -> list[Any]:
+    """Every outcome with every action, and each of the other dimensions in turn."""
+    found = []
+    variants = [*product(NODES, ("", "retry", "collect"))]
+    for at, (way, action) in enumerate(product(WAYS, ("retry", "fork", "back"))):
+        if way.startswith("killed") and action == "back":
+            continue
+        for is_parallel in (True, False) if way != "cancelled" else (True,):  # one after the other, none is cancelled
+            node, policy = variants[(2 * at + is_parallel) % len(variants)]
+            found.append(pytest.param(node, way, policy, action, is_parallel))
+    return found
+
+
+@pytest.mark.parametrize(("node", "way", "policy", "action", "is_parallel"), cases())
+def test_a_payment_of_a_branch_is_not_made_again(
+    tmp_path: Path, node: str, way: str, policy: str, action: str, is_parallel: bool
+):
+    async def scenario() -> None:
+        bank = Bank(tmp_path, node, way, policy)
+        bank.takes_time = is_parallel
+        async with bank.rt as rt:
+            result = await bank.begin("back" if action == "back" else "top")
+            begun = {row.run_id for row in rt.services.journal.runs()} - {"k"}
+            assert begun <= {event.data["run"] for event in rt.runs.events("k") if event.kind == "child_started"}
+            if action == "retry" and (result is None or result.status == "failed"):
+                result = await rt.resume("k", retry=result is not None)
+            if action == "fork":
+                result = await rt.fork("k", run_id="f")
+                if result.status == "failed":  # it has what failed, too
+                    result = await rt.resume("f", retry=True)
+            # A rollback whose new attempt changes nothing is aborted.
+            ends = ("finished", "waiting", *(["aborted"] if action == "back" else []))
+            assert result.status in ends, result.reason
+            assert bank.paid == ["ada"]
+            changed = "f" if action == "fork" else "k"
+            assert (await rt.runs.replay(changed)).events == rt.runs.verify(changed).events
+
+    asyncio.run(scenario())
