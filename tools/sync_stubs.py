@@ -59,17 +59,27 @@ def parsed(name: str) -> Module:
     return Module(name)
 
 
+def forms_of(module: Module) -> dict[str, str]:
+    """Return the names of the synchronous classes of a module, by the name of the asynchronous class."""
+    return {
+        value.args[0].id: target
+        for target, value in module.aliases.items()
+        if isinstance(value, ast.Call)
+        and ast.unparse(value.func) == "synchronous"
+        and isinstance(value.args[0], ast.Name)
+    }
+
+
 class Stub:
     """The stub of a module with derived classes."""
 
     def __init__(self, name: str) -> None:
         self._module = parsed(name)
-        self._forms = {  # by the name of the asynchronous class
-            value.args[0].id: target
-            for target, value in self._module.aliases.items()
-            if isinstance(value, ast.Call)
-            and ast.unparse(value.func) == "synchronous"
-            and isinstance(value.args[0], ast.Name)
+        self._forms = forms_of(self._module)
+        self._other_forms = {  # of the modules before this one
+            one: (other, form)
+            for other in MODULES[: MODULES.index(name)]
+            for one, form in forms_of(parsed(other)).items()
         }
         self._types: dict[str, str] = {}
         """The types that a class has in place of the type variables of its bases."""
@@ -169,6 +179,9 @@ class Stub:
                 changes[name] = self._types[name]
             elif is_sync and name in self._forms:
                 changes[name] = self._forms[name]
+            elif is_sync and name in self._other_forms and name in module.imports:
+                origin, changes[name] = self._other_forms[name]
+                self._imports.add((origin, changes[name]))
             elif name in module.aliases and name not in module.imports:
                 changes[name] = self._annotation(module.aliases[name], module, is_sync=is_sync)
             elif name in module.classes:

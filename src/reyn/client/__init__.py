@@ -7,7 +7,21 @@
 installs what it needs.
 """
 
-from reyn.client.remote import Client, RemoteConversations, RemoteProject, RemoteRuns
+from reyn.client.conversations import RemoteConversations
+from reyn.client.project import RemotePermissions, RemoteProject, RemoteWorkers
+from reyn.client.remote import Client
+from reyn.client.runs import RemoteRuns
 from reyn.client.sync import SyncClient
+from reyn.client.values import RemoteReply, Resource
 
-__all__ = ["Client", "RemoteConversations", "RemoteProject", "RemoteRuns", "SyncClient"]
+__all__ = [
+    "Client",
+    "RemoteConversations",
+    "RemotePermissions",
+    "RemoteProject",
+    "RemoteReply",
+    "RemoteRuns",
+    "RemoteWorkers",
+    "Resource",
+    "SyncClient",
+]

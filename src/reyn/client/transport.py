@@ -44,8 +44,8 @@ class Transport:
         self._error = httpx2.HTTPError
 
     async def call(
-        self, method: str, path: str, result: type[T] | Any, body: Any = None, query: Mapping[str, Any] | None = None
-    ) -> Any:
+        self, method: str, path: str, result: type[T], body: Any = None, query: Mapping[str, Any] | None = None
+    ) -> T:
         """Send a request; return the decoded response.
 
         Raises:
@@ -60,19 +60,43 @@ class Transport:
             raise ServerUnavailable(f"the server cannot be reached: {str(error) or type(error).__name__}") from error
         if response.status_code >= 400:
             raise error_of(response.content, response.status_code)
-        return msgspec.json.decode(response.content, type=result) if result is not None else None
+        return msgspec.json.decode(response.content, type=result)
 
-    async def events(self, path: str, after: int = 0) -> AsyncIterator[ServerSentEvent]:
+    async def lines(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the lines of a response, each with its line break, as they arrive.
+
+        Raises:
+            ReynError: The error of the server, in its own class.
+            ServerUnavailable: The server cannot be reached.
+        """
+        rest = b""
+        try:
+            async with self._http.stream("GET", path, headers=self._headers) as response:
+                if response.status_code >= 400:
+                    raise error_of(await response.aread(), response.status_code)
+                async for chunk in response.aiter_bytes():
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    for line in whole:
+                        yield line + b"\n"
+        except self._error as error:
+            raise ServerUnavailable(f"the response broke: {str(error) or type(error).__name__}") from error
+        if rest:
+            yield rest
+
+    async def events(
+        self, path: str, after: int = 0, query: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[ServerSentEvent]:
         """Yield the events of a stream. A connection that breaks is opened again, after the last event.
 
         Raises:
             ServerUnavailable: The server cannot be reached again.
         """
         failures = 0
+        params = {name: str(value).lower() for name, value in (query or {}).items() if value}
         while True:
             headers = self._headers | {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
             try:
-                async with self._http.stream("GET", path, headers=headers) as response:
+                async with self._http.stream("GET", path, params=params, headers=headers) as response:
                     if response.status_code >= 400:
                         raise error_of(await response.aread(), response.status_code)
                     async for event in _parsed(response):

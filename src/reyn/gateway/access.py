@@ -52,6 +52,11 @@ class Principal(msgspec.Struct, frozen=True):
         if not self.sees(skill):
             raise ScopeMissing(f"the token `{self.name}` is not for the skill `{skill}`")
 
+    def check_all_skills(self) -> None:
+        """Raise `ScopeMissing` if the credential is for some skills only."""
+        if self.skills:
+            raise ScopeMissing(f"the token `{self.name}` is not for all skills")
+
     @property
     def csrf(self) -> str:
         """What a page must send in a header beside its cookie. Another origin cannot read it."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from reyn.errors import InternalError, RequestInvalid, ResourceNotFound
-from reyn.gateway import acting, project, runs
+from reyn.gateway import acting, project, reading, runs, services
 from reyn.gateway.guard import RequestGuard
 from reyn.gateway.openapi import document
 from reyn.gateway.problems import problem_response
@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from reyn.gateway.operations import Operation
     from reyn.gateway.site import Gateway
 
-OPERATIONS: tuple[Operation, ...] = (*runs.RUN_OPERATIONS, *acting.ACTING_OPERATIONS, *project.PROJECT_OPERATIONS)
+OPERATIONS: tuple[Operation, ...] = (
+    *runs.RUN_OPERATIONS,
+    *reading.READING_OPERATIONS,
+    *acting.ACTING_OPERATIONS,
+    *project.PROJECT_OPERATIONS,
+    *services.SERVICE_OPERATIONS,
+)
 _TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _TYPES |= {"svg": "image/svg+xml", "json": "application/json"}
 PAGES = (

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
+from reyn.context.budget import FrameSection
 from reyn.errors import RequestInvalid, ResourceNotFound
 from reyn.gateway.operations import ApiCall, operation
-from reyn.gateway.streams import event_stream
+from reyn.gateway.streams import WatchOptions, event_stream
 from reyn.gateway.views import (
     AskedQuestion,
     EventView,
@@ -23,6 +24,7 @@ from reyn.gateway.views import (
 )
 from reyn.journal.registry import Event, Status
 from reyn.journal.summary import summarize
+from reyn.kernel.runtime_types import VerifyReport
 from reyn.runs.diff import DiffReport
 from reyn.runs.spans import Span, read_spans
 from reyn.runs.timeline import Timeline
@@ -130,10 +132,20 @@ class AfterEvent(msgspec.Struct):
 
 
 class StreamAfter(msgspec.Struct):
-    """Where a stream begins. The header `Last-Event-ID` wins."""
+    """Where a stream begins, and what it has. The header `Last-Event-ID` wins.
+
+    Attributes:
+        after: The last event that the client has.
+        deltas: Also the pieces of the model's answers, while this server executes the run.
+        follow: Go on when the run stops, until it ends for good.
+        children: Also the events of the runs that it awaits. They have no `id`: a client that comes back gets those of
+            a child in progress again.
+    """
 
     after: int = 0
     deltas: bool = False
+    follow: bool = False
+    children: bool = False
 
 
 @operation("GET", "/api/runs/{run}/stream", "view", query=StreamAfter, media_type="text/event-stream")
@@ -145,7 +157,8 @@ async def stream_run(call: ApiCall) -> Response:
     """
     last = call.request.headers.get("last-event-id", "")
     after = int(last) if last.isdecimal() and len(last) < 16 else call.query.after
-    return event_stream(call.site, call.run, max(0, after), has_deltas=call.query.deltas)
+    wanted = WatchOptions(call.run, max(0, after), call.query.deltas, call.query.follow, call.query.children)
+    return event_stream(call.site, wanted)
 
 
 class TimelineLine(msgspec.Struct):
@@ -232,19 +245,11 @@ class PromptMessage(msgspec.Struct):
     text: str
 
 
-class PromptSection(msgspec.Struct):
-    """The estimated tokens of a section of a prompt, before and after truncation."""
-
-    name: str
-    original_tokens: int
-    tokens: int
-
-
 class DecisionView(msgspec.Struct):
     """A decision of a model: its prompt, its answer, and the size of each section of the prompt."""
 
     messages: list[PromptMessage]
-    sections: list[PromptSection]
+    sections: tuple[FrameSection, ...]
 
 
 @operation("GET", "/api/runs/{run}/decision", "view", query=AtEvent, result=DecisionView)
@@ -255,7 +260,7 @@ def get_decision(call: ApiCall) -> DecisionView:
     sections = runs.prompt_sections(run, call.query.at)
     return DecisionView(
         [PromptMessage(role, text) for role, text in messages],
-        [PromptSection(one.name, one.original_tokens, one.tokens) for one in sections],
+        sections,
     )
 
 
@@ -340,21 +345,16 @@ def diff_runs(call: ApiCall) -> DiffReport:
     return call.site.runtime.runs.diff(call.run, other)
 
 
-class VerifyView(msgspec.Struct):
-    """What `verify` has checked."""
+class Verify(msgspec.Struct, forbid_unknown_fields=True):
+    """The hash of an event, noted outside the journal."""
 
-    run_id: str
-    events: int
-    blobs: int
-    sub_runs: int
-    head: str
+    head: str | None = None
 
 
-@operation("POST", "/api/runs/{run}/verify", "view", result=VerifyView)
-def verify_run(call: ApiCall) -> VerifyView:
+@operation("POST", "/api/runs/{run}/verify", "view", body=Verify, result=VerifyReport)
+def verify_run(call: ApiCall) -> VerifyReport:
     """Check the hash chain of a run and of its sub-runs, and all content that their events name."""
-    report = call.site.runtime.runs.verify(call.run)
-    return VerifyView(report.run_id, report.events, report.blobs, report.sub_runs, report.head)
+    return call.site.runtime.runs.verify(call.run, head=call.body.head)
 
 
 class UsageQuery(msgspec.Struct):
@@ -367,8 +367,7 @@ class UsageQuery(msgspec.Struct):
 @operation("GET", "/api/usage", "view", query=UsageQuery, result=UsageReport)
 def usage(call: ApiCall) -> UsageReport:
     """Return what model calls used and cost, and the budgets of today."""
-    if call.principal.skills:
-        call.principal.check("admin")
+    call.principal.check_all_skills()
     return call.site.runtime.runs.usage(call.query.by, since=call.query.since)
 
 

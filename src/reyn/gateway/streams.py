@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -33,9 +33,19 @@ _MAX_WAITING = 200
 """Events that wait for a client. While it reads nothing, no more of them are read."""
 
 
-def event_stream(site: Gateway, run: str, after: int, *, has_deltas: bool) -> EventSourceResponse:
+class WatchOptions(NamedTuple):
+    """Which events of a run to stream; see `Runs.watch`."""
+
+    run: str
+    after: int
+    has_deltas: bool
+    follow: bool
+    with_children: bool
+
+
+def event_stream(site: Gateway, wanted: WatchOptions) -> EventSourceResponse:
     """Return a response that streams the events of a run until it ends or stops."""
-    return _response(site, _events(site, run, after, has_deltas=has_deltas))
+    return _response(site, _events(site, wanted))
 
 
 def change_stream(site: Gateway, principal: Principal) -> EventSourceResponse:
@@ -58,32 +68,38 @@ async def _counted(site: Gateway, events: AsyncIterator[ServerSentEvent]) -> Asy
         site.streams -= 1
 
 
-async def _events(site: Gateway, run: str, after: int, *, has_deltas: bool) -> AsyncIterator[ServerSentEvent]:
-    runs = site.runtime.runs
+async def _events(site: Gateway, wanted: WatchOptions) -> AsyncIterator[ServerSentEvent]:
+    runs, run = site.runtime.runs, wanted.run
     waiting: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue(_MAX_WAITING)
 
     def on_delta(delta: Delta) -> None:
         with suppress(asyncio.QueueFull):  # a delta may be lost, an event may not
-            waiting.put_nowait(_sent("delta", DeltaArrived(run, delta.call, delta.text)))
+            waiting.put_nowait(_sent("delta", DeltaArrived(delta.run_id, delta.call, delta.text)))
 
     async def read() -> None:
-        async for event in runs.watch(run, after, on_delta=on_delta if has_deltas else None):
-            await waiting.put(_sent("event", event_view(event), id=str(event.seq)))
+        watch = runs.watch(
+            run,
+            wanted.after,
+            follow=wanted.follow,
+            with_children=wanted.with_children,
+            on_delta=on_delta if wanted.has_deltas else None,
+        )
+        async for event in watch:
+            await waiting.put(_sent("event", event_view(event), id=str(event.seq) if event.run_id == run else None))
         row = runs.find(run)
         await waiting.put(_sent("end", {"status": row.status, "reason": row.reason, "seq": row.seq}))
 
+    def ended(task: asyncio.Future[None]) -> None:
+        site.ends.discard(task)
+        with suppress(asyncio.QueueFull):  # the loop below sees the end when it has taken what waits
+            waiting.put_nowait(None)
+
     reading = asyncio.ensure_future(read())
-    reading.add_done_callback(lambda _: site.ends.discard(reading))
+    reading.add_done_callback(ended)
     site.ends.add(reading)
     try:
         while not (reading.done() and waiting.empty()):
-            getting = asyncio.ensure_future(waiting.get())
-            await asyncio.wait([getting, reading], return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                getting.cancel()
-                continue
-            sent = getting.result()
-            if sent is not None:
+            if (sent := await waiting.get()) is not None:
                 yield sent
         if not reading.cancelled() and isinstance(error := reading.exception(), ReynError):
             yield _sent("problem", problem_of(error))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import NextAction
+from reyn.errors import NextAction  # noqa: TC001 - a field of a struct
+from reyn.journal import RunRow
 from reyn.journal.kinds import Question
-from reyn.journal.registry import Status
 from reyn.journal.results import Cost, RunResult
 
 if TYPE_CHECKING:
     from reyn.api import ChatRuntime
-    from reyn.journal import Event, RunRow
+    from reyn.journal import Event
     from reyn.journal.family import OpenQuestion
 
 
@@ -43,25 +43,19 @@ class AskedQuestion(msgspec.Struct, frozen=True):
     since: int
 
 
-class RunView(msgspec.Struct, frozen=True):
-    """A run in a list. The times are microseconds since 1970; `display_status` is the status that users see.
+class RunView(RunRow, frozen=True, kw_only=True):
+    """A run in a list: its row in the journal, and what users see beside it. The times are microseconds since 1970.
 
-    `next` is the operation that continues the run.
+    Attributes:
+        display_status: The status that users see.
+        root_run: The run that continues with a reply to this one.
+        cost: What its model calls cost.
+        next: The operation that continues the run.
+        question: The open question of the run or of one of its descendants.
     """
 
-    run_id: str
-    skill: str
-    status: Status | None
     display_status: str
-    reason: str
-    phase: str
-    started: int
-    updated: int
-    seq: int
-    parent: str
-    fork_of: str
-    fork_seq: int
-    imported: str
+    root_run: str
     cost: Cost | None
     next: NextAction | None
     question: AskedQuestion | None
@@ -121,22 +115,12 @@ def run_view(runtime: ChatRuntime, row: RunRow) -> RunView:
     runs = runtime.runs
     asked = runs.open_question(row) if row.status in ("running", "waiting") else None
     return RunView(
-        row.run_id,
-        row.skill,
-        row.status,
-        runs.display_status(row),
-        row.reason,
-        row.phase,
-        row.started,
-        row.updated,
-        row.seq,
-        row.parent,
-        row.fork_of,
-        row.fork_seq,
-        row.imported,
-        Cost.of(row.charge),
-        runs.next_action(row),
-        question_view(runtime, asked) if asked is not None else None,
+        **msgspec.structs.asdict(row),
+        display_status=runs.display_status(row),
+        root_run=runs.root_run(row).run_id,
+        cost=Cost.of(row.charge),
+        next=runs.next_action(row),
+        question=question_view(runtime, asked) if asked is not None else None,
     )
 
 

@@ -1,0 +1,116 @@
+"""What serves all runs of a server: skills, agents, models, permissions, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from reyn.client.runs import run_path
+from reyn.client.values import Resource, row_of
+from reyn.errors import Finding
+from reyn.journal.results import Approval
+from reyn.journal.submission import DEFAULT_QUEUE
+from reyn.journal.workers import WorkerReport
+from reyn.models.listing import ModelStatus
+from reyn.runtime.permissions import OpReport, PermissionReport
+from reyn.runtime.workers import QueuedRun
+
+if TYPE_CHECKING:
+    from reyn.client.transport import Transport
+    from reyn.journal import RunRow
+
+
+def _skill(name: str, rest: str = "") -> str:
+    return f"/api/skills/{quote(name, safe='')}{rest}"
+
+
+class RemoteProject:
+    """The skills, agents and models of a server's project."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def skill_names(self) -> list[str]:
+        """Return the names of the skills."""
+        return [one["name"] for one in await self._transport.call("GET", "/api/skills", list[dict[str, Any]])]
+
+    async def skill(self, name: str) -> Resource:
+        """Return a skill: what it takes and returns, its graph, and the findings of lint."""
+        return Resource(await self._transport.call("GET", _skill(name), dict[str, Any]))
+
+    async def agent_names(self) -> list[str]:
+        """Return the names of the agents."""
+        return [one["name"] for one in await self._transport.call("GET", "/api/agents", list[dict[str, Any]])]
+
+    async def lint(self, skill: str) -> list[Finding]:
+        """Return every finding about a skill, sorted by position."""
+        return msgspec.convert((await self.skill(skill)).findings, list[Finding])
+
+    async def models(self) -> list[ModelStatus]:
+        """Return the configured models and those that can be pulled, with their availability."""
+        found = await self._transport.call("GET", "/api/models", dict[str, Any])
+        return msgspec.convert(found["models"], list[ModelStatus])
+
+    async def default_model(self) -> str:
+        """Return the model that the setting `model` names; empty if there is none."""
+        return str((await self._transport.call("GET", "/api/models", dict[str, Any]))["default"])
+
+
+class RemotePermissions:
+    """The permissions of the skills of a server's project, explained, and its standing approvals."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def explain(self, skill: str) -> PermissionReport:
+        """Return the permissions of a skill and of its sub-skills: zones, requests, ops, and rules."""
+        return await self._transport.call("GET", _skill(skill, "/permissions"), PermissionReport)
+
+    async def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport:
+        """Return whether a skill may execute an op. Nothing is performed or recorded."""
+        body = {"op": op if isinstance(op, str) else dict(op)}
+        return await self._transport.call("POST", _skill(skill, "/permissions"), OpReport, body)
+
+    async def approvals(self) -> list[Approval]:
+        """Return the standing approvals, oldest first."""
+        return await self._transport.call("GET", "/api/approvals", list[Approval])
+
+    async def is_effective(self, approval: Approval) -> bool:
+        """Return whether a standing approval was given in the project."""
+        found = await self._transport.call("GET", "/api/approvals", list[dict[str, Any]])
+        return any(one["id"] == approval.id and one["is_effective"] for one in found)
+
+    async def revoke(self, approval_id: int) -> None:
+        """Remove a standing approval."""
+        await self._transport.call("DELETE", f"/api/approvals/{approval_id}", object)
+
+    async def warnings(self, run: str) -> tuple[str, ...]:
+        """Return a message for each request of a run that no rule grants."""
+        return await self._transport.call("GET", run_path(run, "/permissions"), tuple[str, ...])
+
+
+class RemoteWorkers:
+    """Submitted runs of a server's journal, and the workers that execute them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int = 0) -> RunRow:
+        """Let workers execute a run that was interrupted or waits. It stays with them."""
+        body = {"queue": queue, "priority": priority}
+        return row_of(await self._transport.call("POST", run_path(run, "/submit"), dict[str, Any], body))
+
+    async def all(self) -> list[WorkerReport]:
+        """Return what each worker reported last."""
+        return await self._transport.call("GET", "/api/workers", list[WorkerReport])
+
+    async def queued(self) -> list[QueuedRun]:
+        """Return the submitted runs that have something to do and that no worker executes, in their order."""
+        return await self._transport.call("GET", "/api/submissions", list[QueuedRun])
+
+    async def reason(self, row: RunRow) -> str:
+        """Return why no worker executes a queued run."""
+        return next((one.reason for one in await self.queued() if one.run_id == row.run_id), "")
