@@ -26,7 +26,7 @@ from tests.gateway.support import HOST, QUESTION, ended, run_async, serving
 from tests.support import file, finish, go, two_phases, write_skill
 
 GUARDED = [one for one in OPERATIONS if one.scope is not None]
-NOWHERE = {"run": "nowhere", "name": "nowhere", "hash": "0" * 64}
+NOWHERE = {"run": "nowhere", "name": "nowhere", "hash": "0" * 64, "id": "7"}
 
 
 def address(path: str) -> str:

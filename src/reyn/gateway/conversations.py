@@ -11,11 +11,15 @@ from reyn.errors import RunBusy
 if TYPE_CHECKING:
     from reyn.api import ChatRuntime
     from reyn.chat import Conversation
-    from reyn.chat.items import ChatItem, QuestionAsked, SkillProgressed
+    from reyn.chat.items import ChatItem, QuestionAsked, Reply, SkillProgressed
     from reyn.gateway.changes import ChangeFeed
     from reyn.gateway.work import BackgroundRuns
     from reyn.kernel.world.inbox import PostedReply
     from reyn.models import Message
+
+
+_LOOK_SECONDS = 0.01
+"""How often to look whether a new conversation is recorded."""
 
 
 class OpenConversations:
@@ -45,7 +49,14 @@ class OpenConversations:
         """
         self._work.check()
         chat = await self._opened(agent, run_id, by)
-        chat.post(message, by=by)
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        reply.add_done_callback(lambda done: done.cancelled() or done.exception())
+        chat.post(message, reply, by=by)
+        while not self._runtime.runs.is_recorded(chat.run_id):
+            await asyncio.wait([reply], timeout=_LOOK_SECONDS)
+            if reply.done():
+                reply.result()  # raises why it did not begin
+                break
         return chat.run_id
 
     async def say(self, run: str, message: str | Message, by: str) -> None:

@@ -91,8 +91,9 @@ async def replay_run(call: ApiCall) -> ReplayReport:
 @operation("GET", "/api/runs/{run}/export", "view", media_type="application/x-ndjson")
 def export_run(call: ApiCall) -> Response:
     """Return an archive of a run, its origins and its sub-runs, a line for each part. `reyn import` reads it."""
+    run = call.run
     call.principal.check_all_skills()
-    lines: Iterator[bytes] = call.site.runtime.runs.export(call.run)
+    lines: Iterator[bytes] = call.site.runtime.runs.export(run)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
@@ -131,7 +132,7 @@ class Pruning(msgspec.Struct, forbid_unknown_fields=True):
     """Which runs to delete: those whose last event is older than a number of seconds, by their status."""
 
     older_than: float
-    statuses: list[Status] = sorted(ENDED)
+    statuses: tuple[Status, ...] = tuple(sorted(ENDED))
     dry_run: bool = False
 
 
