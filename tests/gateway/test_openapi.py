@@ -51,7 +51,7 @@ OF_RUNS: list[Valid] = [
     ("export_run", {"run": "k"}, {}, None),
     ("get_permission_warnings", {"run": "f"}, {}, None),
     ("answer", {"run": "w"}, {}, {"value": "the blue one"}),
-    ("resume", {"run": "w2"}, {}, {"raise_limits": {"phases": 50}}),
+    ("resume", {"run": "broken"}, {}, {"retry": True}),
     ("fork_run", {"run": "k"}, {}, {"run_id": "fork", "answer": finish("mine")}),
     ("repeat_run", {"run": "k"}, {}, {"run_id": "again"}),
     ("submit_run", {}, {}, {"skill": "pair", "input": IN, "run_id": "s", "queue": "night", "priority": 2}),
@@ -131,11 +131,12 @@ def prepare(served: Served, root: Path) -> dict[str, str]:
     journal = served.site.runtime.services.journal
     approval = Approval("writer", "0" * 64, "file", "file.write", "ada", 1, "f", "elsewhere")
     writes = [act(file("write", "workspace:a.txt", content="x")), finish("done")]
-    for name, answers in (("ASKER", [QUESTION, finish("thanks")]), ("WRITER", writes)):
+    for name, answers in (("ASKER", [QUESTION, finish("thanks")]), ("WRITER", writes), ("SHORT", [go("nowhere")])):
         (root / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
     return {
         "ASKER": "scripted:ASKER.jsonl",
         "WRITER": "scripted:WRITER.jsonl",
+        "SHORT": "scripted:SHORT.jsonl",
         "CODE": served.site.access.new_code(),
         "APPROVAL": str(journal.approve(approval)),
     }
@@ -150,10 +151,10 @@ def test_each_operation_on_runs_answers_as_documented(tmp_path: Path):
             names = prepare(served, tmp_path)
             for request in OF_RUNS:
                 if request[0] == "resume":
-                    await http.post(
-                        "/api/runs", json={"skill": "asker", "input": IN, "run_id": "w2", "model": names["ASKER"]}
-                    )
-                    await ended(http, "w2")
+                    for run, model in (("w2", "ASKER"), ("broken", "SHORT")):
+                        body = {"skill": "asker", "input": IN, "run_id": run, "model": names[model]}
+                        await http.post("/api/runs", json=body)
+                        await ended(http, run)
                 await check(http, document, request, names)
                 if request[0] in ("start_run", "answer"):
                     run = request[1].get("run") or request[3]["run_id"]

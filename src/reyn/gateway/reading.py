@@ -114,14 +114,14 @@ def undo_run(call: ApiCall) -> UndoReport:
     return report
 
 
-class Deletion(msgspec.Struct, forbid_unknown_fields=True):
+class DeleteRuns(msgspec.Struct, forbid_unknown_fields=True):
     """Which runs to delete."""
 
     runs: list[str]
     dry_run: bool = False
 
 
-@operation("POST", "/api/deletions", "admin", body=Deletion, result=PruneReport)
+@operation("POST", "/api/deletions", "admin", body=DeleteRuns, result=PruneReport)
 def delete_runs(call: ApiCall) -> PruneReport:
     """Delete runs with their sub-runs, workspace folders and unshared content: all of them or none."""
     names = [call.site.run_for(run, call.principal).run_id for run in call.body.runs]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
@@ -84,6 +85,15 @@ class Roster:
         """Models that may be loaded as code: those of the configuration, and those that the caller names."""
         self._offered = frozenset((*names, *self._named))
         self._takes_time: dict[str, bool] = {}
+
+    @cached_property
+    def named(self) -> Roster:
+        """The models of the configuration, also if one model answers for every name. Closed with this one."""
+        if self.override is None:
+            return self
+        names, root, journal, secrets = self._names, self._root, self._open_journal, self._open_secrets
+        rest = (self._counter, self._endpoints, self._untrusted, self._permits)
+        return Roster(names, root, journal, secrets, None, *rest)
 
     def resolve(self, name: str) -> tuple[str, ModelSettings]:
         """Follow aliases; return the name that opens the model again, and its settings. Raises `ModelUnknown`."""
@@ -285,6 +295,8 @@ class Roster:
             if isinstance(model, ClosableModel):
                 await model.aclose()
         self._opened.clear()
+        if "named" in vars(self) and self.named is not self:
+            await self.named.close()
 
 
 def _declared_form(model: Model) -> AnswerForm:

@@ -173,7 +173,7 @@ class Services:
         if derived.model is self.model:
             derived.roster = self.roster
         elif derived.model is None:
-            derived.roster = base.roster if base.model is None else base.named_roster
+            derived.roster = base.roster.named
         return derived
 
     @property
@@ -381,21 +381,13 @@ class Services:
 
     @cached_property
     def roster(self) -> Roster:
-        """The models: the one that the runtime was opened with, or those of the configuration."""
-        return self._roster_of(self.model)
-
-    @cached_property
-    def named_roster(self) -> Roster:
-        """The models of the configuration, for derived services that name one of them."""
-        return self._roster_of(None)
-
-    def _roster_of(self, model: Model | None) -> Roster:
+        """The models."""
         return Roster(
             self.config.models,
             self.root,
             lambda: self.existing_journal,
             lambda: self.secrets,
-            model,
+            self.model,
             self._configured_settings.counter,
             self.config.endpoints,
             self.trust.ignored_models,
@@ -449,9 +441,8 @@ class Services:
     async def close_connections(self) -> None:
         """Close MCP servers and models that were opened."""
         await self.mcp.aclose()
-        for roster in ("roster", "named_roster"):
-            if roster in vars(self):
-                await vars(self)[roster].close()
+        if "roster" in vars(self):
+            await self.roster.close()
 
     def close_journal(self) -> None:
         """Close the journal and the shared commits if they were opened."""
