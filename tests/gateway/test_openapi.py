@@ -56,19 +56,19 @@ OF_RUNS: list[Valid] = [
     ("repeat_run", {"run": "k"}, {}, {"run_id": "again"}),
     ("submit_run", {}, {}, {"skill": "pair", "input": IN, "run_id": "s", "queue": "night", "priority": 2}),
     ("list_submissions", {}, {}, None),
-    ("hand_over", {"run": "w2"}, {}, {"queue": "day"}),
+    ("hand_to_workers", {"run": "w2"}, {}, {"queue": "day"}),
     ("list_workers", {}, {}, None),
     ("cancel", {"run": "s"}, {}, {"reason": "not needed"}),
     ("undo_run", {"run": "f"}, {}, {"dry_run": True}),
     ("prune_runs", {}, {}, {"older_than": 86_400, "statuses": ["cancelled"], "dry_run": True}),
-    ("delete_runs", {}, {}, {"runs": ["s"]}),
+    ("delete_recorded", {}, {}, {"runs": ["s"]}),
     ("list_skills", {}, {}, None),
     ("get_skill", {"name": "pair"}, {}, None),
     ("explain_permissions", {"name": "writer"}, {}, None),
     ("explain_op", {"name": "writer"}, {}, {"op": "file"}),
-    ("list_approvals", {}, {}, None),
+    ("get_approvals", {}, {}, None),
     ("revoke_approval", {"id": "APPROVAL"}, {}, None),
-    ("list_models", {}, {}, None),
+    ("get_models", {}, {}, None),
     ("get_agents", {}, {}, None),
     ("metrics", {}, {}, None),
     ("healthz", {}, {}, None),
@@ -86,7 +86,7 @@ OF_CONVERSATIONS: list[Valid] = [
     ("change_memory", {"run": "c"}, {}, {"remember": "tea"}),
     ("get_memory", {"run": "c"}, {}, None),
     ("get_next_prompt", {"run": "c"}, {}, {"answer": "and then?"}),
-    ("copy_conversation", {"run": "c"}, {}, {"run_id": "copy"}),
+    ("duplicate_conversation", {"run": "c"}, {}, {"run_id": "copy"}),
     ("abort", {"run": "c"}, {}, {"reason": "enough"}),
     ("edit_message", {"run": "c"}, {}, {"number": 2, "text": "again"}),
 ]
@@ -224,7 +224,7 @@ async def refused(http: httpx2.AsyncClient, one: Any, path: str, query: dict[str
             body = {**body, "skill": "nowhere"} if "skill" in fields else {**body, "agent": "nowhere"}
     response = await http.request(one.method, path, params=query, **({"json": body} if body is not None else {}))
     if response.status_code < 400:
-        assert one.method == "GET" or one.name in ("prune_runs", "sign_in", "delete_runs"), (one.name, query, body)
+        assert one.method == "GET" or one.name in ("prune_runs", "sign_in", "delete_recorded"), (one.name, query, body)
         return
     assert response.status_code < 500, (one.name, query, body, response.text)
     problem = response.json()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from reyn.client.values import Resource, row_of
+from reyn.client.values import Resource, row_of_view
 
 if TYPE_CHECKING:
     from reyn.client.transport import Transport
@@ -42,7 +42,7 @@ class RemoteConversations:
 
     async def check_open(self, run: str) -> RunRow:
         """Return a conversation that takes messages."""
-        return row_of((await self._transport.call("GET", _chat(run), dict[str, Any]))["run"])
+        return row_of_view((await self._transport.call("GET", _chat(run), dict[str, Any]))["run"])
 
     async def rename(self, run: str, title: str) -> None:
         """Give a conversation a title; an empty one removes it."""

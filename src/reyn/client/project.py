@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from reyn.client.runs import run_path
-from reyn.client.values import Resource, row_of
+from reyn.client.runs import run_address
+from reyn.client.values import Resource, row_of_view
 from reyn.errors import Finding
 from reyn.journal.results import Approval
 from reyn.journal.submission import DEFAULT_QUEUE
@@ -89,7 +89,7 @@ class RemotePermissions:
 
     async def warnings(self, run: str) -> tuple[str, ...]:
         """Return a message for each request of a run that no rule grants."""
-        return await self._transport.call("GET", run_path(run, "/permissions"), tuple[str, ...])
+        return await self._transport.call("GET", run_address(run, "/permissions"), tuple[str, ...])
 
 
 class RemoteWorkers:
@@ -101,7 +101,7 @@ class RemoteWorkers:
     async def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int = 0) -> RunRow:
         """Let workers execute a run that was interrupted or waits. It stays with them."""
         body = {"queue": queue, "priority": priority}
-        return row_of(await self._transport.call("POST", run_path(run, "/submit"), dict[str, Any], body))
+        return row_of_view(await self._transport.call("POST", run_address(run, "/submit"), dict[str, Any], body))
 
     async def all(self) -> list[WorkerReport]:
         """Return what each worker reported last."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from reyn.client.conversations import RemoteConversations
 from reyn.client.project import RemotePermissions, RemoteProject, RemoteWorkers
-from reyn.client.runs import RemoteRuns, run_path
+from reyn.client.runs import RemoteRuns, run_address
 from reyn.client.transport import Transport
-from reyn.client.values import RemoteReply, row_of
+from reyn.client.values import RemoteReply, row_of_view
 from reyn.context.transcript import normalize
 from reyn.errors import RunNotFound
 from reyn.journal.submission import DEFAULT_QUEUE
@@ -112,7 +112,7 @@ class Client:
     ) -> RunRow:
         """Start a run that workers execute, and return at once. The arguments are those of `OSRuntime.submit`."""
         body = {"skill": skill, "input": input, "run_id": run_id, "queue": queue, "priority": priority}
-        return row_of(await self._transport.call("POST", "/api/submissions", dict[str, Any], body))
+        return row_of_view(await self._transport.call("POST", "/api/submissions", dict[str, Any], body))
 
     async def resume(
         self,
@@ -128,7 +128,7 @@ class Client:
         """Continue a run on the server until it ends or stops. The arguments are those of `OSRuntime.resume`."""
         body = {"retry": retry, "raise_limits": dict(raise_limits or {}), "model": model, "upgrade": upgrade}
         after = await self._seen(run) if listener is not None else 0
-        return await self._started(run_path(run, "/resume"), body, lambda _: after, listener, on_delta)
+        return await self._started(run_address(run, "/resume"), body, lambda _: after, listener, on_delta)
 
     async def fork(
         self,
@@ -147,7 +147,7 @@ class Client:
         """Start a new run from an event of a run. The arguments are those of `OSRuntime.fork`."""
         body = {"at": at, "model": model, "input": input, "skill": skill, "run_id": run_id}
         body |= {"instructions": dict(instructions or {}), "answer": answer}
-        path = run_path(run, "/fork")
+        path = run_address(run, "/fork")
         return await self._started(path, body, lambda row: int(row["fork_seq"]), listener, on_delta)
 
     async def rerun(
@@ -162,7 +162,7 @@ class Client:
     ) -> RunResult:
         """Start a new run with the input of a run. The arguments are those of `OSRuntime.rerun`."""
         body = {"model": model, "upgrade": upgrade, "run_id": run_id}
-        return await self._started(run_path(run, "/rerun"), body, lambda _: 0, listener, on_delta)
+        return await self._started(run_address(run, "/rerun"), body, lambda _: 0, listener, on_delta)
 
     def stream(
         self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
@@ -179,7 +179,7 @@ class Client:
         The arguments are those of `OSRuntime.answer`. The server records the name of the token as the user.
         """
         body = {"question": question_id, "value": value, "is_text": is_text}
-        return await self._transport.call("POST", run_path(run, "/answer"), RemoteReply, body)
+        return await self._transport.call("POST", run_address(run, "/answer"), RemoteReply, body)
 
     async def resume_answered(
         self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
@@ -196,7 +196,7 @@ class Client:
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Cancel a run and its descendants."""
-        await self._transport.call("POST", run_path(run, "/cancel"), object, {"reason": reason})
+        await self._transport.call("POST", run_address(run, "/cancel"), object, {"reason": reason})
 
     async def _seen(self, run: str) -> int:
         """Return the last event of a run that is not being executed: its listener gets those after it."""

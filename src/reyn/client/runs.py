@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from reyn.client.values import event_of, row_of
+from reyn.client.values import event_of, row_of_view
 from reyn.context.budget import FrameSection
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _PAGE = 500
 
 
-def run_path(run: str, rest: str = "") -> str:
+def run_address(run: str, rest: str = "") -> str:
     """Return the address of a run, or of something about it."""
     return f"/api/runs/{quote(run, safe='')}{rest}"
 
@@ -62,7 +62,7 @@ class RemoteRuns:
 
     async def find(self, run: str) -> RunRow:
         """Return a run by its id, or by a unique prefix of it."""
-        return row_of((await self._details(run))["run"])
+        return row_of_view((await self._details(run))["run"])
 
     async def all(self) -> list[RunRow]:
         """Return the runs, newest first."""
@@ -70,7 +70,7 @@ class RemoteRuns:
         query: dict[str, Any] = {"limit": _PAGE}
         while True:
             page = await self._transport.call("GET", "/api/runs", dict[str, Any], query=query)
-            rows += map(row_of, page["runs"])
+            rows += map(row_of_view, page["runs"])
             if page["next"] is None:
                 return rows
             query["before"] = page["next"]
@@ -104,7 +104,7 @@ class RemoteRuns:
     async def events(self, run: str, after: int = 0) -> AsyncIterator[Event]:
         """Yield the events of a run after a sequence number."""
         while True:
-            found = await self._transport.call("GET", run_path(run, "/events"), list[Any], query={"after": after})
+            found = await self._transport.call("GET", run_address(run, "/events"), list[Any], query={"after": after})
             for value in found:
                 event = event_of(value)
                 after = event.seq
@@ -165,7 +165,7 @@ class RemoteRuns:
     ) -> AsyncGenerator[Event]:
         query = {"follow": follow, "children": with_children, "deltas": on_delta is not None}
         seen: dict[str, int] = {}
-        async for sent in self._transport.events(run_path(run, "/stream"), after, query):
+        async for sent in self._transport.events(run_address(run, "/stream"), after, query):
             if sent.event == "event":
                 event = event_of(msgspec.json.decode(sent.data))
                 if event.seq > seen.get(event.run_id, 0):  # a child's events may come again with a new connection
@@ -184,7 +184,7 @@ class RemoteRuns:
     async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing."""
         body = {"answer": answer}
-        found = await self._transport.call("POST", run_path(run, "/prompt"), list[dict[str, str]], body)
+        found = await self._transport.call("POST", run_address(run, "/prompt"), list[dict[str, str]], body)
         return [(one["role"], one["text"]) for one in found]
 
     async def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
@@ -209,11 +209,11 @@ class RemoteRuns:
 
     async def replay(self, run: str) -> ReplayReport:
         """Derive a run again from its recorded inputs and compare every event."""
-        return await self._transport.call("POST", run_path(run, "/replay"), ReplayReport, {})
+        return await self._transport.call("POST", run_address(run, "/replay"), ReplayReport, {})
 
     async def verify(self, run: str, *, head: str | None = None) -> VerifyReport:
         """Check the hashes of all events and contents of a run."""
-        return await self._transport.call("POST", run_path(run, "/verify"), VerifyReport, {"head": head})
+        return await self._transport.call("POST", run_address(run, "/verify"), VerifyReport, {"head": head})
 
     async def diff(self, a: str, b: str) -> DiffReport:
         """Return the first decision in which two runs differ, and its cause."""
@@ -227,7 +227,7 @@ class RemoteRuns:
 
     async def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first."""
-        return await self._transport.call("POST", run_path(run, "/undo"), UndoReport, {"dry_run": dry_run})
+        return await self._transport.call("POST", run_address(run, "/undo"), UndoReport, {"dry_run": dry_run})
 
     async def prune(
         self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
@@ -243,11 +243,11 @@ class RemoteRuns:
 
     async def export(self, run: str) -> AsyncIterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `reyn import`."""
-        async for line in self._transport.lines(run_path(run, "/export")):
+        async for line in self._transport.lines(run_address(run, "/export")):
             yield line
 
     async def _details(self, run: str) -> dict[str, Any]:
-        return dict(await self._transport.call("GET", run_path(run), dict[str, Any]))
+        return dict(await self._transport.call("GET", run_address(run), dict[str, Any]))
 
     async def _read(self, run: str, rest: str, result: type[T], query: dict[str, Any] | None = None) -> T:
-        return await self._transport.call("GET", run_path(run, rest), result, query=query)
+        return await self._transport.call("GET", run_address(run, rest), result, query=query)

@@ -29,7 +29,7 @@ class Resource(msgspec.Struct, frozen=True):
         return self.fields[name]
 
 
-def row_of(view: dict[str, Any]) -> RunRow:
+def row_of_view(view: dict[str, Any]) -> RunRow:
     """Return the row of a run; the server sends it with what users see beside it."""
     return msgspec.convert(view, RunRow)
 

@@ -122,7 +122,7 @@ class DeleteRuns(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @operation("POST", "/api/deletions", "admin", body=DeleteRuns, result=PruneReport)
-def delete_runs(call: ApiCall) -> PruneReport:
+def delete_recorded(call: ApiCall) -> PruneReport:
     """Delete runs with their sub-runs, workspace folders and unshared content: all of them or none."""
     names = [call.site.run_for(run, call.principal).run_id for run in call.body.runs]
     return call.site.runtime.runs.delete(names, dry_run=call.body.dry_run)
@@ -159,6 +159,6 @@ READING_OPERATIONS = (
     replay_run,
     export_run,
     undo_run,
-    delete_runs,
+    delete_recorded,
     prune_runs,
 )

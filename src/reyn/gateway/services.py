@@ -25,7 +25,7 @@ class ModelList(msgspec.Struct):
 
 
 @operation("GET", "/api/models", "view", result=ModelList)
-def list_models(call: ApiCall) -> ModelList:
+def get_models(call: ApiCall) -> ModelList:
     """List the configured models and those that can be pulled, with their availability."""
     project = call.site.runtime.project
     return ModelList(project.default_model(), project.models())
@@ -61,7 +61,7 @@ class ApprovalView(Approval, frozen=True, kw_only=True):
 
 
 @operation("GET", "/api/approvals", "view", result=list[ApprovalView])
-def list_approvals(call: ApiCall) -> list[ApprovalView]:
+def get_approvals(call: ApiCall) -> list[ApprovalView]:
     """List the standing approvals, the oldest first."""
     return _approvals(call)
 
@@ -116,7 +116,7 @@ class HandOver(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @operation("POST", "/api/runs/{run}/submit", "start", body=HandOver, result=RunView, status=202)
-def hand_over(call: ApiCall) -> RunView:
+def hand_to_workers(call: ApiCall) -> RunView:
     """Let workers execute a run that was interrupted or waits."""
     runtime = call.site.runtime
     row = runtime.workers.hand_over(call.run, queue=call.body.queue, priority=call.body.priority)
@@ -134,7 +134,7 @@ class CopyConversation(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @operation("POST", "/api/conversations/{run}/copy", "start", body=CopyConversation, result=RunView, status=202)
-def copy_conversation(call: ApiCall) -> RunView:
+def duplicate_conversation(call: ApiCall) -> RunView:
     """Copy a conversation with everything that was completed. Nothing is executed."""
     runtime = call.site.runtime
     new = runtime.conversations.copy(call.run, run_id=call.body.run_id)
@@ -166,15 +166,15 @@ def change_memory(call: ApiCall) -> RunView:
 
 
 SERVICE_OPERATIONS = (
-    list_models,
+    get_models,
     explain_permissions,
     explain_op,
-    list_approvals,
+    get_approvals,
     revoke_approval,
     get_permission_warnings,
     list_workers,
     list_submissions,
-    hand_over,
-    copy_conversation,
+    hand_to_workers,
+    duplicate_conversation,
     change_memory,
 )
