@@ -364,8 +364,10 @@ def test_submitted_runs_wait_for_workers(execute: Execute):
 def test_another_model_is_called_by_a_derived_runtime(execute: Execute, tmp_path: Path):
     (tmp_path / "other.jsonl").write_text("".join(json.dumps(one) + "\n" for one in [go("second"), finish("other")]))
 
+    (tmp_path / "reyn.yaml").write_text("models: {other: scripted:other.jsonl}\n")
+
     async def program(rt: Any) -> None:
-        derived = rt.derive(model=f"scripted:{tmp_path / 'other.jsonl'}")
+        derived = rt.derive(model="other")
         assert (await of(derived.run("pair", IN))).artifact["data"] == {"text": "other"}
         assert (await of(rt.run("pair", IN))).artifact["data"] == {"text": "end"}
 
@@ -435,13 +437,16 @@ def test_what_is_read_is_the_same_value(tmp_path: Path):
     for name, answers in (("asker", [QUESTION]), ("writer", writes), ("pair", PAIR)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
 
+    models = [f"{name}: scripted:{name}.jsonl" for name in ("asker", "writer", "pair")]
+    (tmp_path / "reyn.yaml").write_text("models: {" + ", ".join(models) + "}\n")
+
     async def compare(url: str, token: str) -> None:
         async with (
             ChatRuntime.open(tmp_path, model=ScriptedModel([]), trust=True) as embedded,
             Client.connect(url, token) as remote,
         ):
             for name, skill in (("k", "pair"), ("w", "asker"), ("f", "writer")):
-                await remote.derive(model=f"scripted:{skill}.jsonl").run(skill, IN, run_id=name)
+                await remote.derive(model=skill).run(skill, IN, run_id=name)
             for path, calls in READS.items():
                 area, _, method = path.partition(".")
                 for arguments in calls:

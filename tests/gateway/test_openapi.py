@@ -134,9 +134,9 @@ def prepare(served: Served, root: Path) -> dict[str, str]:
     for name, answers in (("ASKER", [QUESTION, finish("thanks")]), ("WRITER", writes), ("SHORT", [go("nowhere")])):
         (root / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in answers))
     return {
-        "ASKER": "scripted:ASKER.jsonl",
-        "WRITER": "scripted:WRITER.jsonl",
-        "SHORT": "scripted:SHORT.jsonl",
+        "ASKER": "asker",
+        "WRITER": "writer",
+        "SHORT": "short",
         "CODE": served.site.access.new_code(),
         "APPROVAL": str(journal.approve(approval)),
     }
@@ -145,6 +145,8 @@ def prepare(served: Served, root: Path) -> dict[str, str]:
 def test_each_operation_on_runs_answers_as_documented(tmp_path: Path):
     async def work() -> None:
         write_skill(tmp_path, "writer", {"write": ["end"]}, ops={"write": "file"})
+        models = [f"{name.lower()}: scripted:{name}.jsonl" for name in ("ASKER", "WRITER", "SHORT")]
+        (tmp_path / "reyn.yaml").write_text("models: {" + ", ".join(models) + "}\n")
         async with serving(tmp_path, [go("second"), finish("end")]) as served, served.http(served.token()) as http:
             document = (await http.get("/api/openapi.json")).json()
             assert document["openapi"].startswith("3.1")

@@ -41,6 +41,8 @@ async def start_run(call: ApiCall) -> RunView:
     skill, runtime = site.skill_for(wanted.skill, call.principal), site.runtime_for(wanted.model)
     run_id = wanted.run_id or runtime.services.ids.new()
     site.check_open_to(wanted.run_id, call.principal)
+    if any(image.url for image in (*wanted.images, *(one for message in wanted.history for one in message.images))):
+        raise InputInvalid("an image of a request has its content, not an address")
 
     async def execute(**observers: Any) -> Any:
         return await runtime.run(
@@ -69,10 +71,11 @@ class SubmitRun(msgspec.Struct, forbid_unknown_fields=True):
 @operation("POST", "/api/submissions", "start", body=SubmitRun, result=RunView, status=202)
 def submit_run(call: ApiCall) -> RunView:
     """Start a run that workers execute, and return it at once: it is queued."""
-    wanted, runtime = call.body, call.site.runtime
-    call.principal.check_skill(wanted.skill)
-    row = runtime.submit(wanted.skill, wanted.input, run_id=wanted.run_id, queue=wanted.queue, priority=wanted.priority)
-    call.site.changes.look()
+    wanted, site = call.body, call.site
+    runtime, skill = site.runtime, site.skill_for(wanted.skill, call.principal)
+    site.check_open_to(wanted.run_id, call.principal)
+    row = runtime.submit(skill, wanted.input, run_id=wanted.run_id, queue=wanted.queue, priority=wanted.priority)
+    site.changes.look()
     return run_view(runtime, row)
 
 

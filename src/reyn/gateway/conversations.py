@@ -54,9 +54,8 @@ class OpenConversations:
         chat.post(message, reply, by=by)
         while not self._runtime.runs.is_recorded(chat.run_id):
             await asyncio.wait([reply], timeout=_LOOK_SECONDS)
-            if reply.done():
+            if reply.done() and not self._runtime.runs.is_recorded(chat.run_id):
                 reply.result()  # raises why it did not begin
-                break
         return chat.run_id
 
     async def say(self, run: str, message: str | Message, by: str) -> None:

@@ -75,7 +75,7 @@ class NextPrompt(msgspec.Struct, forbid_unknown_fields=True):
     answer: Any = None
 
 
-@operation("POST", "/api/runs/{run}/prompt", "view", body=NextPrompt, result=list[PromptMessage])
+@operation("POST", "/api/runs/{run}/prompt", "start", body=NextPrompt, result=list[PromptMessage])
 async def get_next_prompt(call: ApiCall) -> list[PromptMessage]:
     """Return the messages that a stopped run would send next. Records nothing."""
     found = await call.site.runtime.runs.next_prompt(call.run, call.body.answer)

@@ -37,8 +37,8 @@ def get_models(call: ApiCall) -> ModelList:
 @operation("GET", "/api/skills/{name}/permissions", "view", result=PermissionReport)
 def explain_permissions(call: ApiCall) -> PermissionReport:
     """Return the permissions of a skill and of its sub-skills: zones, requests, ops, and rules with their lines."""
-    call.principal.check_skill(call.path["name"])
-    return call.site.runtime.permissions.explain(call.path["name"])
+    skill = call.site.skill_for(call.path["name"], call.principal)
+    return call.site.runtime.permissions.explain(skill)
 
 
 class ExplainOp(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,11 +47,11 @@ class ExplainOp(msgspec.Struct, forbid_unknown_fields=True):
     op: str | dict[str, Any]
 
 
-@operation("POST", "/api/skills/{name}/permissions", "view", body=ExplainOp, result=OpReport)
+@operation("POST", "/api/skills/{name}/permissions", "admin", body=ExplainOp, result=OpReport)
 def explain_op(call: ApiCall) -> OpReport:
     """Return whether a skill may execute an op. Nothing is performed or recorded."""
-    call.principal.check_skill(call.path["name"])
-    return call.site.runtime.permissions.explain_op(call.path["name"], call.body.op)
+    skill = call.site.skill_for(call.path["name"], call.principal)
+    return call.site.runtime.permissions.explain_op(skill, call.body.op)
 
 
 class ApprovalView(Approval, frozen=True, kw_only=True):
@@ -137,6 +137,7 @@ class CopyConversation(msgspec.Struct, forbid_unknown_fields=True):
 def duplicate_conversation(call: ApiCall) -> RunView:
     """Copy a conversation with everything that was completed. Nothing is executed."""
     runtime = call.site.runtime
+    call.site.check_open_to(call.body.run_id, call.principal)
     new = runtime.conversations.copy(call.run, run_id=call.body.run_id)
     return run_view(runtime, runtime.runs.find(new))
 
