@@ -14,7 +14,7 @@ from reyn.gateway.problems import PROBLEM
 from reyn.testing.fixtures import events_after, run_started
 from tests.chat.support import Agent
 from tests.gateway.support import QUESTION, Served, ended, run_async, serving
-from tests.support import act, file, finish, go, write_skill
+from tests.support import finish, go, write_skill
 
 PAIR = [go("second"), finish("served")]
 
