@@ -67,7 +67,7 @@ ONLY_EMBEDDED = {
     "Runs.transcript": "its messages refer to stored content; `conversations.messages` has their texts",
     "Runs.files": "an object that opens files; `changed_files` and `undo` are its operations",
     "Runs.import_": OWNER,
-    "Runs.edit_draft": "`open_question` has the draft, and `answer` takes an edited one",
+    "Runs.edit_draft": "the server sends the draft with the question",
     "Project.notify": OWNER,
     "Project.load": "an object of the loader; `skill` has what a client can use",
     "Project.first_frame": "performs steps of a skill with an input that is not recorded; `reyn frame` does so",
