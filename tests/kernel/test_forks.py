@@ -313,6 +313,20 @@ def test_a_fork_takes_new_instructions_of_phases(project: Project):
         assert rt.runs.replay("f").status == "finished"
 
 
+@pytest.mark.parametrize(("changed", "repeated"), [(["a"], ["a", "b"]), (["b"], ["b"]), (["a", "b"], ["a", "b"])])
+def test_a_fork_begins_where_its_instructions_have_an_effect(project: Project, changed: list[str], repeated: list[str]):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    with reopened(project, ANSWERS) as rt:
+        rt.fork("k", instructions=dict.fromkeys(changed, "Be brief."), run_id="f")
+        events = list(rt.runs.events("f"))
+        forked = next(place for place, event in enumerate(events) if event.kind == "run_forked")
+        started = [event.data["phase"] for event in events[forked:] if event.kind == "phase_started"]
+        assert started[-len(repeated) :] == repeated
+        first = next(event.seq for event in events[forked:] if event.kind == "llm_requested")
+        assert "Be brief." in "".join(text for _, text in rt.runs.prompt_at("f", first))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

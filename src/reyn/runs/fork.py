@@ -108,6 +108,26 @@ def find_fork_point(
     return point
 
 
+def find_visits(run_id: str, events: Iterable[Event], phases: Iterable[str], entry: str) -> int:
+    """Return the last event after which a run visits all of these phases: a fork with other instructions begins there.
+
+    Raises:
+        ForkImpossible: The run does not visit one of them.
+    """
+    before: dict[str, int] = {}
+    for read in read_run(events):
+        state = read.after
+        if not state.visit.is_open and state.ending is None and state.status == "running":
+            before[state.phase or entry] = read.event.seq
+    for phase in phases:
+        if phase not in before:
+            raise ForkImpossible(
+                f"run `{run_id}` does not visit phase `{phase}`, so that its instructions would have no effect",
+                hint="Name the event to continue from, if the fork may visit it.",
+            )
+    return min(before[phase] for phase in phases)
+
+
 class OpenVisit:
     """Accepts the events of a visit from which a fork can continue as the run itself would: the visit is executed again
     with its recorded outcomes. A person decides about an unsafe op without one, and about a child that has acted.

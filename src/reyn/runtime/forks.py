@@ -24,6 +24,7 @@ from reyn.runs.fork import (
     OpenVisit,
     append_fork_event,
     find_fork_point,
+    find_visits,
     fork_event,
     fork_input,
     own_answer,
@@ -55,6 +56,8 @@ async def fork(
     changes.check()
     services, name = executor.services, executor.new_id(run_id)
     journal = services.journal
+    if changes.instructions and changes.skill is None and at is None:
+        at = _before_visits(services, row.run_id, changes)
     point, repeats = _fork_point(services, row, at, changes.place)
     if _is_imported(point, journal):
         changes = changes._replace(model=changes.model or services.config.model)
@@ -83,6 +86,14 @@ async def fork(
         return await executor.execute(load_run(journal, name).tape, world)
 
     return await executor.claim_and_execute(name, start, observers)
+
+
+def _before_visits(services: Services, run: str, changes: ForkChanges) -> int | None:
+    """Return the event before the last visits of the phases whose instructions change."""
+    started = next(read_run(services.journal.read(run))).after.started
+    skill = services.compile_skill(started, services.journal.blob).skill
+    with_instructions(skill, changes.instructions)  # they exist
+    return find_visits(run, services.journal.read(run), changes.instructions, skill.entry)
 
 
 def _fork_point(services: Services, row: RunRow, at: int | None, place: ForkPlace) -> tuple[ForkState, str]:
