@@ -229,7 +229,8 @@ def test_failed_attempts_are_limited_and_lock_nobody_out(tmp_path: Path):
     """Users of one machine, or behind one proxy, have one address."""
 
     async def work() -> None:
-        async with serving(tmp_path, []) as served, served.http() as http:
+        clock = SteppingClock()
+        async with serving(tmp_path, [], clock=clock) as served, served.http() as http:
             code, token = served.site.access.new_code(), served.token()
             statuses = [(await http.post("/api/session", json={"secret": f"x{n}"})).status_code for n in range(12)]
             assert statuses == [401] * 10 + [429] * 2
@@ -237,6 +238,8 @@ def test_failed_attempts_are_limited_and_lock_nobody_out(tmp_path: Path):
             assert (wrong.status_code, wrong.headers["retry-after"]) == (429, "60")
             assert (await http.get("/api/runs", headers={"Authorization": f"Bearer {token}"})).status_code == 200
             assert (await http.post("/api/session", json={"secret": code})).status_code == 200
+            clock.advance(-86_400 * 1_000_000)
+            assert (await http.post("/api/session", json={"secret": "x"})).status_code == 401, "the clock was set back"
 
     run_async(work)
 

@@ -6,7 +6,7 @@ import pytest
 
 from reyn.skills import ArtifactType
 from reyn.skills.flow import enrich, schema_at
-from reyn.skills.values import Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.step_types import Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 CLOSED = {
     "type": "object",

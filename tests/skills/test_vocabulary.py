@@ -5,7 +5,8 @@ import pytest
 
 from reyn.jsonschema import compile_schema
 from reyn.skills.front_matter import STEP_ARGUMENTS
-from reyn.skills.values import DEFAULT_OPS, STEP_TYPES
+from reyn.skills.step_types import STEP_TYPES
+from reyn.skills.values import DEFAULT_OPS
 from tests.support import VOCABULARY
 
 FORMS = [pytest.param(spec, form, id=f"{spec.kind}-{form.op}") for spec in VOCABULARY.ops for form in spec.forms]

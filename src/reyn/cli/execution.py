@@ -71,7 +71,7 @@ def _draft_of(runtime: SyncRuntime, run: str) -> dict[str, Any] | None:
 
 def report_result(runtime: SyncRuntime, result: RunResult, progress: Progress) -> Report:
     """Return the report of a result, after the progress of its run."""
-    from reyn.runs.timeline import duration
+    from reyn.runs.event_lines import duration
 
     if wants_json():
         progress.read_visits(result.run_id)

@@ -163,8 +163,7 @@ class AccessControl:
         machine, an address is no person.
         """
         found = self._failures.setdefault(client, deque(maxlen=_MAX_FAILURES))
-        since = self._now() - _FAILURE_SECONDS * _SECOND
-        while found and found[0] < since:
+        while found and abs(self._now() - found[0]) > _FAILURE_SECONDS * _SECOND:  # also if the clock was set back
             found.popleft()
         if len(found) >= _MAX_FAILURES:
             return TooManyRequests("too many failed attempts to sign in")

@@ -27,7 +27,7 @@ _FRAME = 24
 """The header of a frame, which a page follows."""
 
 
-class _Index(NamedTuple):
+class _LogIndex(NamedTuple):
     is_initialized: int
     page_size: int
     frames: int
@@ -133,7 +133,7 @@ def _check_log(folder: OpenFolder, names: tuple[str, str, str]) -> None:
     before, _ = _beginning(folder, index, _HEADER.size)
     if len(before) < _HEADER.size:
         return
-    found = _Index._make(_HEADER.unpack(before))
+    found = _LogIndex._make(_HEADER.unpack(before))
     if not found.is_initialized or found.copied >= found.frames:
         return
     head, size = _beginning(folder, log, _LOG_HEADER.size)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.jsonschema import Schema
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.values import AnyStep, ArtifactType, PlacedStep
+    from reyn.skills.step_types import AnyStep, PlacedStep
+    from reyn.skills.values import ArtifactType
     from reyn.vocabulary import Vocabulary
 
 

@@ -15,13 +15,15 @@ from reyn.skills.arrivals import accepted_by
 from reyn.skills.error_settings import MAX_BACKOFF_MS, NODE_ERROR
 from reyn.skills.fan_out import branch_skill
 from reyn.skills.graph import is_known, successors
-from reyn.skills.values import END, Iterate, PythonCall, RunOp, RunSkill, Skill, is_skill_node, skill_of
+from reyn.skills.step_types import Iterate, PythonCall, RunOp, RunSkill
+from reyn.skills.values import END, Skill, is_skill_node, skill_of
 from reyn.vocabulary.error_names import ANY_ERROR, ERROR_NAMES, is_error_name
 
 if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath
     from reyn.skills import LoadResult
-    from reyn.skills.values import AnyStep, NodeSettings
+    from reyn.skills.step_types import AnyStep
+    from reyn.skills.values import NodeSettings
     from reyn.vocabulary import Vocabulary
 
 _FIX = "write a name of lower-case letters, digits and `_`, or `*` for every error but `limit`"

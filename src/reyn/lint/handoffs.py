@@ -14,7 +14,8 @@ from reyn.contract import candidates_of
 from reyn.errors import Finding, codes
 from reyn.skills import LoadResult, Skill, successors
 from reyn.skills.graph import is_known, predecessors
-from reyn.skills.values import Phase, RunOp, RunSkill, is_skill_node, skill_of
+from reyn.skills.step_types import RunOp, RunSkill
+from reyn.skills.values import Phase, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from reyn.documents import Document

@@ -10,7 +10,8 @@ from reyn.jsonschema.fitting import misfit
 from reyn.skills.fan_out import branch_skill, joined_schema
 from reyn.skills.flow import enrich, envelope, schema_at
 from reyn.skills.graph import is_known
-from reyn.skills.values import ArtifactType, Branch, NodeSettings, RunOp, Skill, is_skill_node
+from reyn.skills.step_types import RunOp
+from reyn.skills.values import ArtifactType, Branch, NodeSettings, Skill, is_skill_node
 
 if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath

@@ -12,7 +12,7 @@ from reyn.jsonschema import compile_schema
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.rules import OPEN
 from reyn.skills.front_matter import step_lists
-from reyn.skills.values import PythonCall, RunOp
+from reyn.skills.step_types import PythonCall, RunOp
 
 if TYPE_CHECKING:
     from reyn.config.values import PythonSandbox

@@ -12,11 +12,11 @@ from reyn.skills.fan_out import result_type
 from reyn.skills.flow import paths_read
 from reyn.skills.graph import is_known
 from reyn.skills.state_fields import STATE_ROOT, state_name
-from reyn.skills.values import PythonCall, Skill
+from reyn.skills.step_types import PythonCall
 
 if TYPE_CHECKING:
     from reyn.skills import LoadResult
-    from reyn.skills.values import Phase
+    from reyn.skills.values import Phase, Skill
     from reyn.vocabulary import Vocabulary
 
 

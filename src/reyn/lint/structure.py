@@ -13,7 +13,8 @@ from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
 from reyn.skills.graph import is_known, predecessors
 from reyn.skills.state_fields import state_name
-from reyn.skills.values import END, ArtifactType, RunOp, RunSkill, is_skill_node, skill_of
+from reyn.skills.step_types import RunOp, RunSkill
+from reyn.skills.values import END, ArtifactType, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from reyn.skills.inputs import Feature

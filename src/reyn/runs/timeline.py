@@ -5,19 +5,17 @@ Imports no kernel. The lines are plain text of any origin: what prints them esca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import takewhile
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from reyn.config.budgets import amount_text, limit_text, money_text
 from reyn.errors import JournalError
 from reyn.journal import Body, Event, decode, kinds
+from reyn.runs.event_lines import Shown, answer_line, duration, end_line, error_line, to_line
 from reyn.runs.visit_ops import ActingPhases, RecordedRun, end_of_visit
-
-_SECOND = 1_000_000
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
@@ -69,28 +67,6 @@ _EFFECTS = {
     "truncated",
 }
 _EFFECTS |= {"charged_in_full", "log_failed", "visit_end", "refused"}
-
-
-def duration(microseconds: int) -> str:
-    """Format a duration: `3.2 s`, `4:07`, `2:30:00`."""
-    seconds = max(0, microseconds) / _SECOND
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
-def to_line(text: str, length: int = 300) -> str:
-    """Return a text as one line, truncated."""
-    line = text if len(text) <= length else f"{text[: length - 1]}…"
-    return line if line.isprintable() else line.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
-
-
-class _Line(NamedTuple):
-    level: int
-    type: str
-    text: str
-    data: Mapping[str, Any] = MappingProxyType({})
 
 
 class Timeline:
@@ -150,15 +126,15 @@ class Timeline:
 
     # -- runs ---------------------------------------------------------------------------
 
-    def _run_line(self, body: Body, event: Event, run: RecordedRun) -> _Line | None:
+    def _run_line(self, body: Body, event: Event, run: RecordedRun) -> Shown | None:
         match body:
             case kinds.RunStarted():
                 self.activity = "starting"
                 rerun = f" · rerun of {body.rerun_of}" if body.rerun_of else ""
-                return _Line(0, "started", f"run {body.run_id} · {body.skill} · {body.model}{rerun}")
+                return Shown(0, "started", f"run {body.run_id} · {body.skill} · {body.model}{rerun}")
             case kinds.RunForked(point=point):
                 run.called_at = event.ts
-                return _Line(
+                return Shown(
                     0,
                     "forked",
                     f"run {body.run_id} · forked from {point.run} at event {point.seq}{_changed(body)}"
@@ -173,23 +149,23 @@ class Timeline:
                 unknown = f" · outcome of {calls} unknown" if calls else ""
                 retry = " to retry" if body.retry else ""
                 data = {"retry": body.retry, "open_intents": body.open_intents}
-                return _Line(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{unknown}", data)
+                return Shown(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{unknown}", data)
             case kinds.LimitRaised(limit=limit, value=value):
                 amount = "" if value is None else limit_text(limit, value)
                 text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {amount}"
-                return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
+                return Shown(1, "limit_raised", text, {"limit": limit, "value": value})
             case kinds.MessageRefused(type=kind, reason=reason):
                 said = f": {to_line(self._text(body.text), 80)}" if body.text is not None else ""
-                return _Line(1, "refused", f"`{kind}` message ignored: {reason}{said}")
+                return Shown(1, "refused", f"`{kind}` message ignored: {reason}{said}")
             case kinds.UndoCompleted():
-                return _Line(1, "undone", *_restored("undone", body))
-        return _end_line(body) or self._question_line(body, run)
+                return Shown(1, "undone", *_restored("undone", body))
+        return end_line(body) or self._question_line(body, run)
 
-    def _question_line(self, body: Body, run: RecordedRun) -> _Line | None:
+    def _question_line(self, body: Body, run: RecordedRun) -> Shown | None:
         match body:
             case kinds.WaitOpened(wait=wait) if wait.is_timer:
                 self.activity = "waiting for the next attempt"
-                return _Line(2, "retry_waits", wait.message, {"wait": wait.id, "until": wait.expires_at})
+                return Shown(2, "retry_waits", wait.message, {"wait": wait.id, "until": wait.expires_at})
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for a reply"
                 run.message_wait = wait.id if wait.is_message else ""
@@ -199,27 +175,27 @@ class Timeline:
                 # The result has all lines of the question, and what is to be approved.
                 text, _, rest = wait.message.partition("\n")
                 text = f"{text} …" if rest and not wait.is_approval else text
-                return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
+                return Shown(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=question_id, value=name):
                 self.activity = "resuming"
                 # Another process may have started the op that asks. An approval comes before the start of its op.
                 run.ops.setdefault(question_id.rpartition("/")[2], "")
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                return _Line(2, "answered", f"reply: {text}", {"wait": question_id, "value": value})
+                return Shown(2, "answered", f"reply: {text}", {"wait": question_id, "value": value})
             case kinds.MessageTaken(text=name):
                 self.activity = "resuming"
                 text, run.message_wait, wait_id = self._text(name), "", run.message_wait
-                return _Line(2, "answered", f"message: {text}", {"wait": wait_id, "value": text})
+                return Shown(2, "answered", f"message: {text}", {"wait": wait_id, "value": text})
         return None
 
     # -- visits ------------------------------------------------------------------------------------
 
-    def _visit_line(self, body: Body, run: RecordedRun, ts: int) -> _Line | None:
+    def _visit_line(self, body: Body, run: RecordedRun, ts: int) -> Shown | None:
         match body:
             case kinds.PhaseStarted(phase=phase, visit=visit):
                 self.activity = run.where
-                return _Line(1, "visit", f"{phase} (visit {visit})", {"phase": phase, "visit": visit})
+                return Shown(1, "visit", f"{phase} (visit {visit})", {"phase": phase, "visit": visit})
             case kinds.LlmRequested(call=call, model=model):
                 run.called_at = ts
                 self.activity = f"{run.where} · turn {_turn(call)} · calling {model}"
@@ -229,44 +205,44 @@ class Timeline:
             case kinds.ModelQueued(model=model, endpoint=endpoint, reason=reason, ahead=ahead):
                 text = f"waiting for {endpoint} ({_QUEUED[reason]}{f', {ahead} ahead' if ahead else ''})"
                 self.activity = f"{run.where} · {text}"
-                return _Line(2, "queued", f"{model}: {text}", {"model": model, "endpoint": endpoint, "reason": reason})
+                return Shown(2, "queued", f"{model}: {text}", {"model": model, "endpoint": endpoint, "reason": reason})
             case kinds.BudgetReserved(price=price, waited_ms=waited):
                 run.price = price
                 if waited:
                     text = f"waited {duration(waited * 1000)} for a budget that other calls had reserved"
-                    return _Line(2, "budget_waited", text, {"waited_ms": waited})
+                    return Shown(2, "budget_waited", text, {"waited_ms": waited})
             case kinds.BudgetSettled():
                 return _charge_line(body, run)
             case kinds.PhaseCompleted() | kinds.PhaseAborted() | kinds.PhaseFailed():
                 has_ops = self._phases.have_ops(run.skill_hash, body.phase)
                 end = end_of_visit(body, run.visit_ops, run.visit_cost, has_ops=has_ops)
-                return _Line(2, *end) if end is not None else None
+                return Shown(2, *end) if end is not None else None
             case kinds.ModelRetried(model=model, wait_ms=wait, message=message):
                 self.activity = f"{run.where} · calling {model} again"
-                return _Line(2, "retried", _retry_text(body), {"model": model, "wait_ms": wait, "message": message})
+                return Shown(2, "retried", _retry_text(body), {"model": model, "wait_ms": wait, "message": message})
             case kinds.ModelSwitched(model=model, to=to, message=message, code=code):
                 self.activity = f"{run.where} · calling {to}"
-                return _Line(2, "switched", f"switched from {model} to {to}: {message} ({code})", {"to": to})
+                return Shown(2, "switched", f"switched from {model} to {to}: {message} ({code})", {"to": to})
             case kinds.StepStarted(step=step):
                 self.activity = f"{run.phase} · step {step}"
             case kinds.StepCompleted(step=step, status=status, reason=reason, result_of=source):
                 reason = f"result of {source}, not repeated" if source else reason
                 text = f"step {step} · {status}{f': {reason}' if reason else ''}"
-                return _Line(2, "step", text, {"step": step, "status": status})
+                return Shown(2, "step", text, {"step": step, "status": status})
             case kinds.BranchesJoined(verdict=verdict, total=total, completed=completed):
                 counts = {"failed": body.failed, "cancelled": body.cancelled}
                 more = "".join(f", {count} {name}" for name, count in counts.items() if count)
                 status = "ok" if verdict == "met" else "failed"
                 text = f"join · {status}: {completed} of {total} branches completed{more}, {body.needed} needed"
-                return _Line(2, "joined", text, {"status": status, "completed": completed, "total": total, **counts})
+                return Shown(2, "joined", text, {"status": status, "completed": completed, "total": total, **counts})
             case kinds.PostprocessorStarted(attempt=attempt):
                 run.phase, self.activity = "postprocessor", "postprocessor"
-                return _Line(
+                return Shown(
                     1, "postprocessor", "postprocessor" if attempt == 1 else f"postprocessor (attempt {attempt})"
                 )
-        return _answer_line(body) or _error_line(body)
+        return answer_line(body) or error_line(body)
 
-    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: RecordedRun) -> _Line:
+    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: RecordedRun) -> Shown:
         used = usage.total if usage else 0
         self.tokens += used
         self.unreported += usage is None
@@ -277,11 +253,11 @@ class Timeline:
             parts.append(money_text(run.call_cost, run.price.currency))
             data |= {"cost": amount_text(run.call_cost), "currency": run.price.currency}
         parts += [duration(took)] if took is not None else []
-        return _Line(2, "turn", " · ".join(parts), data)
+        return Shown(2, "turn", " · ".join(parts), data)
 
     # -- ops ------------------------------------------------------------------------------------------
 
-    def _op_line(self, body: Body, run: RecordedRun) -> _Line | None:
+    def _op_line(self, body: Body, run: RecordedRun) -> Shown | None:
         match body:
             case kinds.OpStarted(call=call, request=kinds.AskRequest()):
                 run.ops[call] = ""  # the question has its own line
@@ -297,38 +273,38 @@ class Timeline:
                 | kinds.DecisionReviewed(decision=decision, by=by, remark=remark)
             ):
                 text = f"approval: {decision}{f' by {by}' if by else ''}{f': {remark}' if remark else ''}"
-                return _Line(2, "approval", text, {"decision": decision, "by": by})
+                return Shown(2, "approval", text, {"decision": decision, "by": by})
             case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):
                 name = f"{kind} {op}".strip() or "op"
                 data = {"op": name, "status": "denied", "rule": rule}
-                return _Line(2, "op", f"{name} · denied: {reason}", data)
+                return Shown(2, "op", f"{name} · denied: {reason}", data)
             case kinds.WorkspaceRestored():
-                return _Line(2, "restored", *_restored("restored", body))
+                return Shown(2, "restored", *_restored("restored", body))
             case kinds.ChildStarted(type="agent", text=str(message)):
                 self.activity = f"asking {body.agent}"
                 text = f"ask {body.agent} → {body.run}: {to_line(self._text(message), 80)}"
-                return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
+                return Shown(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
             case kinds.ChildEnded(type="agent", state=state, artifact=artifact):
                 reply = (self._read(artifact.hash) or {}).get("data", {}).get("text", "") if artifact else body.error
                 data = {"agent": body.agent, "state": state}
-                return _Line(2, "agent_replied", f"{body.agent} · {state}: {to_line(reply, 80)}", data)
+                return Shown(2, "agent_replied", f"{body.agent} · {state}: {to_line(reply, 80)}", data)
             case kinds.ChildStarted(call=call, skill=skill, run=child):
                 run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
-                return _Line(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
+                return Shown(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
             case kinds.ChildEnded(type="skill", call=call, run=child, error=error) if call not in run.ops:
                 status, child = "error" if error else "ok", child or run.sub_runs.get(call, "")
                 text = f"sub-run {child} · {status}{f': {error}' if error else ''}"
-                return _Line(2, "op", text, {"op": f"sub-run {child}", "status": status})
+                return Shown(2, "op", text, {"op": f"sub-run {child}", "status": status})
         return None
 
-    def _outcome_line(self, name: str | None, status: str, result: str) -> _Line:
+    def _outcome_line(self, name: str | None, status: str, result: str) -> Shown:
         """Return the line of an op's outcome. If the op's start was not passed in, its result names it."""
         content = self._read(result) if status != "ok" or not name else {}
         fields = content if isinstance(content, dict) else {}
         name = name or " ".join(str(fields[key]) for key in ("kind", "op", "path", "skill") if key in fields)
         error = f": {' '.join(str(fields['error']).split())}" if status != "ok" and fields.get("error") else ""
-        return _Line(2, "op", f"{name} · {status}{error}", {"op": name, "status": status})
+        return Shown(2, "op", f"{name} · {status}{error}", {"op": name, "status": status})
 
     def _subject(self, started: kinds.OpStarted) -> str:
         """Return the file that an op changes, else its path or pattern, else its first text argument."""
@@ -371,7 +347,7 @@ def _turn(call: str) -> int:
     return int(turn) if turn.isdecimal() and len(turn) < 10 else 0
 
 
-def _charge_line(settled: kinds.BudgetSettled, run: RecordedRun) -> _Line | None:
+def _charge_line(settled: kinds.BudgetSettled, run: RecordedRun) -> Shown | None:
     """Count what a call was charged; return a line if it was charged in full without an answer or a usage."""
     run.call_cost = settled.cost
     currency = run.price.currency if run.price is not None else ""
@@ -380,7 +356,7 @@ def _charge_line(settled: kinds.BudgetSettled, run: RecordedRun) -> _Line | None
         return None
     why = "the outcome of the call is unknown" if settled.basis == "unknown" else "the model reported no usage"
     text = f"charged in full, {money_text(settled.cost, currency)}: {why}"
-    return _Line(2, "charged_in_full", text, {"call": settled.call, "basis": settled.basis})
+    return Shown(2, "charged_in_full", text, {"call": settled.call, "basis": settled.basis})
 
 
 def _retry_text(body: kinds.ModelRetried) -> str:
@@ -399,85 +375,6 @@ def _changed(body: kinds.RunForked | kinds.RunResumed) -> str:
     elif body.skill and body.skill_hash:
         parts.append(f"skill {body.skill} {body.skill_hash[:12]}")
     return "".join(f" · {part}" for part in parts)
-
-
-def _end_line(body: Body) -> _Line | None:
-    """Return the line of an event that ends or stops a run."""
-    match body:
-        case kinds.LimitReached(reason=reason, limit=limit, value=value):
-            return _Line(1, "limited", f"limit reached: {reason}", {"limit": limit, "value": value})
-        case kinds.RunFailed(reason=reason, code=code) | kinds.RunBroken(reason=reason, code=code):
-            return _Line(1, "failed", f"failed: {reason} ({code})", {"code": code})
-        case kinds.SkillAborted(reason=reason):
-            return _Line(1, "aborted", f"aborted: {reason}")
-        case kinds.RunCancelled(reason=reason):
-            return _Line(1, "cancelled", f"cancelled{f': {reason}' if reason else ''}")
-        case kinds.SkillCompleted():
-            return _Line(1, "finished", "finished")
-    return None
-
-
-def _answer_line(body: Body) -> _Line | None:
-    """Return the line of an event about a model's answer, or about the end of a visit."""
-    match body:
-        case kinds.ValidationError(path=path, message=message, class_=rule):
-            return _Line(2, "rejected", f"rejected at {path}: {message}", {"path": path, "class": rule})
-        case kinds.AnswerUnwrapped(dropped=dropped):
-            return _Line(2, "unwrapped", f"ignored {dropped} characters around the answer")
-        case kinds.DecisionDeferred(op=op, status=status):
-            why = "asked a question" if status == "ok" else f"is {status}"
-            return _Line(2, "deferred", f"decision deferred: op {op} {why}", {"op": op, "status": status})
-        case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
-            data = {"next": target or kind, "confidence": confidence, "reason": reason}
-            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}".rstrip(), data)
-        case kinds.RuleMatched(rule=rule, when=when, to=to, read=read):
-            data = {"next": to, "rule": rule, "when": when, "read": read}
-            return _Line(2, "decided", f"→ {to} (rule {rule}: {when or 'else'}){_read_text(read)}", data)
-        case kinds.ConditionsChecked(removed=removed, read=read) if removed:
-            text = f"not allowed: {', '.join(removed)}{_read_text(read)}"
-            return _Line(2, "not_allowed", text, {"removed": list(removed), "read": read})
-        case kinds.ArtifactStored(state=kinds.StateChange(items=items, sums=sums)):
-            found = [f"{name} has {count}" for name, count in items.items()]
-            found += [f"{name} is {total}" for name, total in sums.items()]
-            return _Line(2, "state", f"state: {', '.join(found)}", {"items": items, "sums": sums})
-        case kinds.ContentTruncated(name=name, bytes=size):
-            return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
-        case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):
-            text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
-            return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
-        case kinds.FrameBuilt(budget=kinds.PromptBudget(sections=sections, tokens=after, limit=limit)) if sections:
-            before = sum(section.original_tokens for section in sections)
-            names = " and ".join(section.name for section in sections if section.tokens < section.original_tokens)
-            text = f"prompt truncated ({names}): {before:,} to {after:,} tokens; the budget is {limit:,}"
-            return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
-        case kinds.ContextCompacted(dropped=dropped, tokens_before=before, tokens_after=after):
-            text = f"conversation compacted: {dropped} messages summarised, {before:,} to {after:,} tokens"
-            return _Line(2, "compacted", text, {"messages": dropped, "original_tokens": before, "tokens": after})
-        case kinds.ContextLogFailed(path=path, reason=reason):
-            return _Line(2, "log_failed", f"{path} could not be written: {reason}")
-        case kinds.PhaseRolledBack(phase=phase, to=to, reason=reason):
-            return _Line(1, "rolled_back", f"rolled back from {phase} to {to}: {reason}", {"from": phase, "to": to})
-        case kinds.PostprocessorFailed(reason=reason, code=code):
-            return _Line(2, "visit_failed", f"{reason} ({code})", {"code": code})
-    return None
-
-
-def _error_line(body: Body) -> _Line | None:
-    """Return the line of what a node does about an error."""
-    match body:
-        case kinds.VisitRetried(phase=phase, error=name, attempt=attempt, max=most):
-            data = {"phase": phase, "error": name, "attempt": attempt, "max": most, "wait_ms": body.wait_ms}
-            after = f" in {duration(body.wait_ms * 1000)}" if body.wait_ms else ""
-            return _Line(1, "visit_retried", f"{phase} is repeated{after} after {name} ({attempt} of {most})", data)
-        case kinds.ErrorHandled(phase=phase, error=name, to=handler):
-            data = {"phase": phase, "error": name, "to": handler}
-            return _Line(1, "error_handled", f"{name} of {phase} → {handler}", data)
-    return None
-
-
-def _read_text(read: dict[str, Any]) -> str:
-    """Return the values that an expression has read."""
-    return f" {', '.join(f'{path}: {to_line(str(value), 40)}' for path, value in read.items())}" if read else ""
 
 
 def _restored(verb: str, body: kinds.WorkspaceRestored | kinds.UndoCompleted) -> tuple[str, dict[str, Any]]:

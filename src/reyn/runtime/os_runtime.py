@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from reyn.context.transcript import normalize
-from reyn.errors import (
-    ProjectNotFound,
-)
+from reyn.errors import ProjectNotFound
 from reyn.journal.cancellation import cancel_run
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
@@ -37,8 +35,6 @@ from reyn.runtime.submitting import submit_new
 from reyn.runtime.workers import Workers
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from reyn.journal import Journal, RunRow
     from reyn.journal.results import RunResult
     from reyn.kernel.world.inbox import PostedReply
@@ -436,9 +432,7 @@ class OSRuntime:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.aclose()
 
 

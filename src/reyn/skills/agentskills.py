@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,10 @@ from reyn.documents import DocumentError, TrustClasses, parse_front_matter, trus
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
 from reyn.skills.files import printable_line, to_front_matter, to_yaml
 from reyn.skills.names import is_valid_name
-from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, AnyStep, ArtifactType, Skill, is_skill_node
+from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, ArtifactType, Skill, is_skill_node
+
+if TYPE_CHECKING:
+    from reyn.skills.step_types import AnyStep
 
 SKILL_FILE = "SKILL.md"
 SOURCE = "agentskills"

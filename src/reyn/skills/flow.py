@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.skills.state_fields import STATE_ROOT, state_name
-from reyn.skills.values import AnyStep, ArtifactType, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.step_types import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
+    from reyn.skills.values import ArtifactType
 
 FINDINGS_SCHEMA: Schema = {
     "type": "array",

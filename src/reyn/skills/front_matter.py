@@ -13,19 +13,8 @@ from reyn.errors import Finding, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.secrets.handles import is_name
 from reyn.skills.state_fields import StateField
-from reyn.skills.values import (
-    DEFAULT_ACT_TURNS,
-    DEFAULT_OPS,
-    STEP_TYPES,
-    AnyStep,
-    AskUser,
-    ConversationSettings,
-    MustAny,
-    NodeSettings,
-    PythonCall,
-    RunOp,
-    RunSkill,
-)
+from reyn.skills.step_types import STEP_TYPES, AnyStep, AskUser, PythonCall, RunOp, RunSkill
+from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, ConversationSettings, MustAny, NodeSettings
 
 FRONT_MATTER = Codes(unknown=codes.UNKNOWN_KEY, wrong=codes.WRONG_VALUE, missing=codes.MISSING_KEY)
 """The codes of findings about the keys of front matter and of steps."""

@@ -8,7 +8,8 @@ from reyn.documents import nearest
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema, lenient
-from reyn.skills.values import USER_MESSAGE, ArtifactType, PlacedStep, RunOp, Skill
+from reyn.skills.step_types import PlacedStep, RunOp
+from reyn.skills.values import USER_MESSAGE, ArtifactType, Skill
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings

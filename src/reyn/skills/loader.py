@@ -39,20 +39,8 @@ from reyn.skills.node_reader import NodeReader, mismatched_results
 from reyn.skills.resolve import Library, ReadFiles, is_on_shelf
 from reyn.skills.state import StateReader
 from reyn.skills.state_fields import state_name
-from reyn.skills.values import (
-    STEP_TYPES,
-    USER_MESSAGE,
-    AnyStep,
-    ArtifactType,
-    ConversationSettings,
-    Iterate,
-    Phase,
-    Postprocessor,
-    PythonCall,
-    RunOp,
-    RunSkill,
-    Skill,
-)
+from reyn.skills.step_types import STEP_TYPES, AnyStep, Iterate, PythonCall, RunOp, RunSkill
+from reyn.skills.values import USER_MESSAGE, ArtifactType, ConversationSettings, Phase, Postprocessor, Skill
 
 if TYPE_CHECKING:
     from pathlib import Path

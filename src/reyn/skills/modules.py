@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.skills.folder import SkillFolder
-    from reyn.skills.values import PythonCall
+    from reyn.skills.step_types import PythonCall
 
 _STRINGS = re.compile(
     r"""#[^\n]*+|(?P<f>[fF][rR]?+|[rR][fF])?+(?:"{3}(?:[^"\\]++|\\.|"(?!""))*+(?:"{3}|\Z)|'{3}(?:[^'\\]++|\\.|'(?!''))*+"""

@@ -11,21 +11,12 @@ from reyn.documents import Document, KeyPath, nearest
 from reyn.errors import codes
 from reyn.skills.fan_out import ERRORS, joined_schema, produced_types, result_type
 from reyn.skills.names import is_valid_name, is_valid_skill_node
-from reyn.skills.values import (
-    END,
-    MAX_PARALLEL,
-    AnyStep,
-    ArtifactType,
-    Branch,
-    NodeSettings,
-    Skill,
-    is_skill_node,
-    skill_of,
-)
+from reyn.skills.values import END, MAX_PARALLEL, ArtifactType, Branch, NodeSettings, Skill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from reyn.skills.artifacts import Artifacts
     from reyn.skills.folder import SkillFolder
+    from reyn.skills.step_types import AnyStep
 
     Load = Callable[..., None]
     """Loads a sub-skill that is named at a path of a document."""

@@ -12,7 +12,8 @@ import msgspec
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, check_json
 from reyn.jsonschema import Schema, compile_schema
-from reyn.skills.values import END, PythonCall, Skill, Validate, is_skill_node, skill_of
+from reyn.skills.step_types import PythonCall, Validate
+from reyn.skills.values import END, Skill, is_skill_node, skill_of
 
 
 def pin(skill: Skill) -> Blob:

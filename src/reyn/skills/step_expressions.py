@@ -9,11 +9,12 @@ from reyn.expressions import DataTemplate, Scope, has_expressions
 from reyn.expressions.types import SIZE, Type, object_of, of_schema, union
 from reyn.skills.decisions import variables_of
 from reyn.skills.flow import LOCAL_ROOT, binds_local, follow, schema_at
-from reyn.skills.values import AskUser, Iterate, RunOp, RunSkill
+from reyn.skills.step_types import AskUser, Iterate, RunOp, RunSkill
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
-    from reyn.skills.values import AnyStep, ArtifactType, Skill
+    from reyn.skills.step_types import AnyStep
+    from reyn.skills.values import ArtifactType, Skill
 
     StepList = tuple[Sequence[ArtifactType], Sequence[AnyStep]]
     """A list of steps, with the types of the artifacts before the first one."""

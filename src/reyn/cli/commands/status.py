@@ -155,7 +155,8 @@ def show_command(run: str) -> Report:
     their own ids.
     """
     from reyn.journal.summary import to_result
-    from reyn.runs.timeline import Timeline, duration
+    from reyn.runs.event_lines import duration
+    from reyn.runs.timeline import Timeline
 
     runs = open_runs()
     row = runs.find(run)
@@ -183,7 +184,7 @@ def show_command(run: str) -> Report:
 
 def _took(active: int, total: int) -> str:
     """Return the time of execution, and the total time if the run was also interrupted, stopped or waiting."""
-    from reyn.runs.timeline import duration
+    from reyn.runs.event_lines import duration
 
     return duration(total) if total - active < 1_000_000 else f"{duration(active)} active of {duration(total)}"
 

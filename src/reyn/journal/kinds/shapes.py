@@ -26,6 +26,8 @@ Tokens = Annotated[int, msgspec.Meta(ge=0)]
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
 AnswerForm = Literal["full", "short", "tools"]
 """The form in which a model is asked to answer; `tools` is native tool calling."""
+Scalar = str | int | float | bool | None
+"""A value that an expression has read; lists, objects and long texts are described in words."""
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.errors_of_nodes import HandleError
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.run_context import RunContext
 
 NOW = "now"
 """The reply that ends the wait before a repetition."""

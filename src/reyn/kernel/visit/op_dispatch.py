@@ -27,8 +27,8 @@ from reyn.workspace.recorded import artifact_name
 if TYPE_CHECKING:
     from reyn.contract import Rejected
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import RunContext
     from reyn.kernel.visit.completed_steps import CompletedSteps
+    from reyn.kernel.visit.run_context import RunContext
     from reyn.kernel.visit.work import Work
     from reyn.vocabulary import OpForm, Vocabulary
 

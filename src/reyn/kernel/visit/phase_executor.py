@@ -55,8 +55,9 @@ if TYPE_CHECKING:
     from reyn.context.handoff import HandoffStatus
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.model_call import TurnSpec
+    from reyn.kernel.visit.run_context import RunContext
 
 MAX_TRUNCATED_READS = 10
 """Turns in which a visit may read more of truncated content; they cost no act turns."""

@@ -17,7 +17,7 @@ from reyn.skills.state_fields import STATE_ROOT
 if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.run_context import RunContext
     from reyn.skills import Skill
     from reyn.skills.state_fields import StateField
 

@@ -13,7 +13,7 @@ from reyn.vocabulary.error_names import FAILED
 
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.run_context import RunContext
 
 
 class StepFault(Exception):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from reyn.expressions import EvaluationError, has_expressions, place
 from reyn.kernel.visit.deciding import values_of
 from reyn.kernel.visit.step_context import StepContext, StepFault
-from reyn.skills.values import AnyStep, RunSkill
+from reyn.skills.step_types import AnyStep, RunSkill
 
 if TYPE_CHECKING:
     from reyn.skills.step_expressions import StepTemplate

@@ -19,8 +19,8 @@ from reyn.kernel.core.child_effects import CancelChild, PlanChild, StartChildren
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.core.snapshot import POSTPROCESSOR
 from reyn.kernel.visit.child_calls import await_child, finish_child, plan_child
-from reyn.kernel.visit.compiled_phase import RunContext, credentials_of
 from reyn.kernel.visit.op_dispatch import OpLog, run_op
+from reyn.kernel.visit.run_context import RunContext, credentials_of
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import StepContext, StepFault
 from reyn.kernel.visit.step_values import Rendered, with_values
@@ -30,7 +30,7 @@ from reyn.skills.flow import LOCAL_ROOT, binds_local, is_data_path, paths_read
 from reyn.skills.modules import python_entry
 from reyn.skills.state import state_names
 from reyn.skills.state_fields import STATE_ROOT
-from reyn.skills.values import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.step_types import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 from reyn.vocabulary.error_names import name_of_result
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from reyn.ops import Call
 
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.run_context import RunContext
 
 MAX_CHARACTERS = 20_000
 """The number of characters of a preview in a question. The event has all of them."""

@@ -20,8 +20,8 @@ from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import descendants
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.runtime_types import BackgroundPeople
-from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.kernel.visit.handoffs import summarize_sub_run
+from reyn.kernel.visit.run_context import credentials_of
 from reyn.kernel.world.agent_messages import AgentMessages
 from reyn.kernel.world.allowance import check_call
 from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below, is_final

@@ -12,7 +12,7 @@ import msgspec
 from reyn.errors import BlobMissing, RunBlocked
 from reyn.journal import Blob, Journal, kinds, ordered
 from reyn.jsonschema.words import one_line
-from reyn.kernel.visit.compiled_phase import credentials_of
+from reyn.kernel.visit.run_context import credentials_of
 from reyn.ops import Denied, Env, OpTable, Overview
 from reyn.ops.budget import OpBudget, OpBudgets
 from reyn.ops.execution import overview_of

@@ -30,8 +30,8 @@ from reyn.journal.opening import open_remote
 from reyn.journal.port import STATE
 from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
-from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.visit.run_context import uses_handoffs
 from reyn.kernel.world.allowance import MessageCounts
 from reyn.kernel.world.budgets import Budgets
 from reyn.kernel.world.environments import Environments
