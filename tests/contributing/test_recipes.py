@@ -155,13 +155,13 @@ AnyStep = RunSkill | Count |"""
 
 
 def test_a_step(copy: Copy):
-    copy.change("skills/values.py", r"^AnyStep = RunSkill \|", STEP)
+    copy.change("skills/step_types.py", r"^AnyStep = RunSkill \|", STEP)
     case = "        case Count(over=over):\n            return len(look_up(artifact, over))\n        case RunOp():"
     copy.change("kernel/visit/steps.py", r"^        case RunOp\(\):", case)
     copy.change(
         "kernel/visit/steps.py",
-        r"^from reyn.skills.values import AnyStep, AskUser",
-        "from reyn.skills.values import AnyStep, Count, AskUser",
+        r"^from reyn.skills.step_types import AnyStep, AskUser",
+        "from reyn.skills.step_types import AnyStep, Count, AskUser",
     )
     step = "preprocessor:\n  - count: {over: data.text, into: data.length}\n"
     write_skill(copy.project, "try", {"a": ["end"]}, phase_keys={"a": step})
@@ -187,13 +187,9 @@ def test_an_event(copy: Copy):
         "_RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {\n    kinds.NoteTaken: on_note_taken,"
     )
     copy.change("kernel/core/run_state.py", r"^_RULES: .* = \{$", rule)
-    started = "    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))\n"
-    emitted = f"{started}    tape.emit(kinds.NoteTaken(entry.phase))\n    log ="
-    copy.change(
-        "kernel/visit/phase_executor.py",
-        r"^    tape.emit\(kinds.PhaseStarted\(entry.phase, entry.visit, entry.input\)\)\n    log =",
-        emitted,
-    )
+    started = "        tape.emit(kinds.PhaseStarted(move.phase, move.visit, move.input, phase.transcript))\n"
+    emitted = f"{started}        tape.emit(kinds.NoteTaken(move.phase))\n"
+    copy.change("kernel/visit/compiled_skill.py", f"^{re.escape(started)}", emitted)
     write_skill(copy.project, "try", {"a": ["end"]})
     assert "note: a" in copy.run(finish())
     assert "note_taken" in copy.reyn("events", "r")
