@@ -147,6 +147,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "notify.key": ("notify: {url: 'http://a', key: secret://B}", lambda c: c.notify is None),
     "notify.link": ("notify: {command: [prog], link: 'http://a'}", lambda c: c.notify is None),
     "journal": ("journal: 'postgresql://user:password@127.0.0.1:9/db'", lambda c: c.journal == ""),
+    "engine": ("engine: 'temporal://127.0.0.1:9/default'", lambda c: c.engine == ""),
     "sandbox.backend": ("sandbox: {backend: landlock}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.seconds": ("sandbox: {seconds: 601}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.memory_bytes": ("sandbox: {memory_bytes: 9000000000}", lambda c: c.sandbox == SandboxSettings()),

@@ -185,7 +185,7 @@ def test_doctor_lists_open_runs_with_their_next_command(here: Path, reyn):
     assert output.code == 0
     assert {run["run_id"]: run["next"] for run in output.json["runs"]} == NEXT
     assert [check["name"] for check in output.json["checks"]] == [
-        "python", "sqlite", "state", "disk", "sandbox", "models", "config", "trust", "journal", "budgets",
+        "python", "sqlite", "state", "disk", "sandbox", "models", "config", "trust", "journal", "engine", "budgets",
     ]  # fmt: skip
     text = reyn("doctor").out
     assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1/1.1.1 'your reply'\n" in text
