@@ -69,6 +69,31 @@ def test_limit_counts_root_runs_and_lists_their_sub_runs(here: Path, reyn):
     assert [row["run_id"] for row in reyn("runs", "--limit", "1", "--json").json] == ["two", "two.1.1.1"]
 
 
+def test_runs_are_paged_and_found_by_the_words_of_their_input_result_and_reason(here: Path, reyn):
+    write_skill(here, "solo", {"only": ["end"]})
+    for run, text, answer in (
+        *(("a", "Assam 1", finish("Grüner Tee")), ("b", "Darjeeling", finish())),
+        ("c", "water", go("nowhere")),
+    ):
+        write_answers(here, answer)
+        reyn("run", "solo", f'{{"text": "{text}"}}', "--run-id", run)
+    first = reyn("runs", "--limit", "2")
+    assert [line.split()[0] for line in first.out.splitlines()[1:]] == ["c", "b"]
+    assert "more runs: add `--after b`" in first.err
+    assert [row["run_id"] for row in reyn("runs", "--after", "b", "--json").json] == ["a"]
+    assert reyn("runs", "--after", "gone", "--json").json["error"]["code"] == "RYN401"
+    for text, expected in (
+        ("gruner", ["a"]),
+        ("assam tee", ["a"]),
+        ("DARJ", ["b"]),
+        ("tee darjeeling", []),
+        ("coffee", []),
+    ):
+        assert [row["run_id"] for row in reyn("runs", "--search", text, "--json").json] == expected
+    reason = reyn("runs", "--json").json[0]["reason"]
+    assert [row["run_id"] for row in reyn("runs", "--search", reason, "--json").json] == ["c"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -158,11 +158,11 @@ def test_lists_are_paged_and_filtered(tmp_path: Path):
             for number in range(7):
                 run = f"r{number}"
                 journal.append(run, 0, events_after(run, [run_started(run)], ts=number + 1))
-            seen, before = [], {}
+            seen, after = [], {}
             while True:
-                page = (await http.get("/api/runs", params={"limit": 3, **before})).json()
+                page = (await http.get("/api/runs", params={"limit": 3, **after})).json()
                 seen += [row["run_id"] for row in page["runs"]]
-                before = {"before": page["next"]}
+                after = {"after": page["next"]}
                 if page["next"] is None:
                     break
             assert seen == [f"r{number}" for number in reversed(range(7))]

@@ -69,6 +69,7 @@ ONLY_EMBEDDED = {
     "Runs.import_": OWNER,
     "Runs.edit_draft": "the server sends the draft with the question",
     "Project.notify": OWNER,
+    "Runs.index": "searches and workers of the server index runs",
     "Project.load": "an object of the loader; `skill` has what a client can use",
     "Project.first_frame": "performs steps of a skill with an input that is not recorded; `reyn frame` does so",
     "Project.overviews": CODE,

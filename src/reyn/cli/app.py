@@ -59,6 +59,7 @@ COMMANDS = {
     "prune": "Delete old runs.",
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
+    "journal": "Copy a project from one journal to another.",
     "permissions": "Explain what a skill may do; list and revoke standing approvals.",
     "trust": "Review the settings of a project that grant access, and trust it.",
     "serve": "Serve web pages and the HTTP API of the project.",

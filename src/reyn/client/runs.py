@@ -16,6 +16,7 @@ from reyn.context.messages import MemoryEntry
 from reyn.errors import NextAction, RunNotFound
 from reyn.journal import ENDED, Event, InboxMessage, RunRow
 from reyn.journal.family import OpenQuestion
+from reyn.journal.listing import RunQuery
 from reyn.journal.results import RunResult
 from reyn.journal.summary import RunSummary
 from reyn.kernel.core.conversations import ConversationSize
@@ -24,6 +25,7 @@ from reyn.models import Delta
 from reyn.runs.diff import DiffReport
 from reyn.runs.frames import VisitContext
 from reyn.runs.prune import PruneReport
+from reyn.runs.reading import RunPage
 from reyn.runs.run_files import UndoReport
 from reyn.runs.usage import BudgetStatus, UsageReport
 from reyn.runs.watching import RunWatch
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PAGE = 500
+_ALL = RunQuery()
 
 
 def run_address(run: str, rest: str = "") -> str:
@@ -65,15 +68,34 @@ class RemoteRuns:
         return row_of_view((await self._details(run))["run"])
 
     async def all(self) -> list[RunRow]:
-        """Return the runs, newest first."""
-        rows: list[RunRow] = []
-        query: dict[str, Any] = {"limit": _PAGE}
-        while True:
-            page = await self._transport.call("GET", "/api/runs", dict[str, Any], query=query)
-            rows += map(row_of_view, page["runs"])
-            if page["next"] is None:
-                return rows
-            query["before"] = page["next"]
+        """Return all runs, newest first. `page` and `select` do not read all of them."""
+        return [row async for row in self.select()]
+
+    async def page(self, query: RunQuery = _ALL, *, limit: int = 50, after: str = "") -> RunPage:
+        """Return a page of the list of runs, newest first.
+
+        Args:
+            query: Which runs to list; by default all. `prefix` is ignored.
+            limit: The number of runs, at most 500.
+            after: The id of the last run of the page before.
+        """
+        wanted: dict[str, Any] = {"limit": limit, "after": after, "top": str(query.top).lower()}
+        wanted |= {"status": list(query.statuses), "skill": query.skill, "since": query.since, "search": query.search}
+        page = await self._transport.call("GET", "/api/runs", dict[str, Any], query=wanted)
+        return RunPage([row_of_view(row) for row in page["runs"]], page["next"], page["unindexed"])
+
+    async def select(self, query: RunQuery = _ALL) -> AsyncIterator[RunRow]:
+        """Yield the runs of a query, newest first, reading them page by page."""
+        after: str | None = ""
+        while after is not None:
+            page = await self.page(query, limit=_PAGE, after=after)
+            for row in page.rows:
+                yield row
+            after = page.next
+
+    async def descendants(self, run: str) -> list[RunRow]:
+        """Return the sub-runs of a run and theirs, each after its parent."""
+        return [row_of_view(row) for row in (await self._details(run))["children"]]
 
     async def root_run(self, row: RunRow) -> RunRow:
         """Return the run that started a run and the runs above it."""

@@ -78,7 +78,8 @@ code is never reused.
     │   ├── RunPoisoned            RYN441
     │   ├── QueueInvalid           RYN442
     │   ├── StreamTaken            RYN443
-    │   └── EngineUnavailable      RYN444
+    │   ├── EngineUnavailable      RYN444
+    │   └── CopyRefused            RYN445
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523

@@ -110,6 +110,15 @@ class EngineUnavailable(JournalError, code="RYN444"):
     hint = "Check that the engine is up and that its address in `engine` is right. Wakes stay in the journal."
 
 
+class CopyRefused(JournalError, code="RYN445"):
+    """A journal cannot be copied: the target has something else, or a process executes a run."""
+
+    hint = (
+        "Copy to an empty journal, such as a new schema, while no worker and no other process executes runs. "
+        "After an interruption, the same command continues the copy."
+    )
+
+
 class ChainBroken(JournalError, code="RYN404"):
     """An event does not match its recorded hash, or an event is missing."""
 

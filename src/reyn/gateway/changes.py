@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ReynError
+from reyn.journal.listing import RunQuery
 
 if TYPE_CHECKING:
     from reyn.journal import Event, Journal, RunRow
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.25
 """How often to look for events of other processes, while there is a stream."""
 _MAX_QUEUED = 1_000
+_NEWEST, _MOST_OPEN = 100, 10_000
+"""How many runs are looked at: of the newest, and of those that are open."""
 
 
 class RunChanged(msgspec.Struct, frozen=True, tag_field="type", tag="run"):
@@ -63,6 +66,7 @@ class ChangeFeed:
         self._open_journal = journal
         self._readers: dict[asyncio.Queue[FeedChange | None], None] = {}
         self._seen: dict[str, int] = {}
+        self._open: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -129,4 +133,10 @@ class ChangeFeed:
                 await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
 
     def _rows(self) -> list[RunRow]:
-        return self._open_journal().runs()
+        """Return the runs that can have new events: open ones, those that were open at the last look, and new ones."""
+        journal = self._open_journal()
+        rows = {row.run_id: row for row in journal.page(RunQuery(), _NEWEST)}
+        rows |= {row.run_id: row for row in journal.page(RunQuery(("running", "waiting")), _MOST_OPEN)}
+        rows |= {run_id: row for run_id in self._open - rows.keys() if (row := journal.find(run_id)) is not None}
+        self._open = {row.run_id for row in rows.values() if row.status in ("running", "waiting")}
+        return list(rows.values())

@@ -22,6 +22,7 @@ from reyn.gateway.views import (
     run_details,
     run_view,
 )
+from reyn.journal.listing import RunQuery
 from reyn.journal.registry import Event, Status
 from reyn.journal.summary import summarize
 from reyn.kernel.runtime_types import VerifyReport
@@ -42,50 +43,50 @@ _MAX_PAGE = 500
 
 
 class RunFilter(msgspec.Struct):
-    """Which runs to list, newest first. `before` is the id of the last run of the page before."""
+    """Which runs to list, newest first. `after` is the id of the last run of the page before.
+
+    `search` are words in the names, the input, the result or the reason of a run. `top` omits sub-runs.
+    """
 
     status: tuple[Status, ...] = ()
     skill: str | None = None
     since: int | None = None
     search: str = ""
     top: bool = False
-    before: str | None = None
+    after: str = ""
     limit: int = 50
 
 
-class RunPage(msgspec.Struct):
-    """A page of runs. `next` is the value of `before` for the next page; null if there is none."""
+class ListedRuns(msgspec.Struct):
+    """A page of runs. `next` is the value of `after` for the next page; null if there is none.
+
+    `unindexed` is the number of runs, up to 100,000, that a search does not find yet: the oldest.
+    """
 
     runs: list[RunView]
     next: str | None
+    unindexed: int = 0
 
 
-@operation("GET", "/api/runs", "view", query=RunFilter, result=RunPage)
-def list_runs(call: ApiCall) -> RunPage:
+@operation("GET", "/api/runs", "view", query=RunFilter, result=ListedRuns)
+def list_runs(call: ApiCall) -> ListedRuns:
     """List runs, newest first."""
     wanted, runtime = call.query, call.site.runtime
     limit = max(1, min(wanted.limit, _MAX_PAGE))
-    rows = iter(runtime.runs.all())
-    if wanted.before is not None:
-        for row in rows:
-            if row.run_id == wanted.before:
-                break
-    found = (row for row in rows if _is_listed(call, row))
-    page = list(islice(found, limit + 1))
-    more = page[limit - 1].run_id if len(page) > limit else None
-    return RunPage([run_view(runtime, row) for row in page[:limit]], more)
+    query = RunQuery(wanted.status, wanted.skill, wanted.since, top=wanted.top, search=wanted.search)
+    rows: list[RunRow] = []
+    after: str | None = wanted.after
+    unindexed = 0
+    while after is not None and len(rows) <= limit:  # a token for some skills does not see every run
+        page = runtime.runs.page(query, limit=limit + 1, after=after)
+        rows += [row for row in page.rows if _is_visible(call, row)]
+        after, unindexed = page.next, page.unindexed
+    more = rows[limit - 1].run_id if len(rows) > limit else None
+    return ListedRuns([run_view(runtime, row) for row in rows[:limit]], more, unindexed)
 
 
-def _is_listed(call: ApiCall, row: RunRow) -> bool:
-    wanted, text = call.query, call.query.search.casefold()
-    return (
-        (not wanted.status or row.status in wanted.status)
-        and (wanted.skill is None or row.skill == wanted.skill)
-        and (wanted.since is None or row.updated >= wanted.since)
-        and (not text or text in f"{row.run_id} {row.skill} {row.reason}".casefold())
-        and (not wanted.top or not row.parent)
-        and (not call.principal.skills or call.principal.sees(call.site.runtime.runs.root_run(row).skill))
-    )
+def _is_visible(call: ApiCall, row: RunRow) -> bool:
+    return not call.principal.skills or call.principal.sees(call.site.runtime.runs.root_run(row).skill)
 
 
 @operation("GET", "/api/questions", "view", result=list[AskedQuestion])
@@ -93,8 +94,8 @@ def list_questions(call: ApiCall) -> list[AskedQuestion]:
     """List the open questions and approvals, the oldest first. What a conversation waits for is no question."""
     runtime = call.site.runtime
     found = []
-    for row in runtime.runs.all():
-        if row.status != "waiting" or row.wait is None or row.wait.run is not None or row.wait.is_message:
+    for row in runtime.runs.select(RunQuery(("waiting",))):
+        if row.wait is None or row.wait.run is not None or row.wait.is_message:
             continue
         asked = runtime.runs.open_question(row)
         if asked is not None and call.principal.sees(runtime.runs.root_run(row).skill):

@@ -34,7 +34,12 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, skill TEXT NOT NULL, rules INTEGER NOT NULL,
     started INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
-    imported TEXT NOT NULL, seq INTEGER NOT NULL, updated INTEGER NOT NULL, hash BLOB NOT NULL, state TEXT NOT NULL);
+    imported TEXT NOT NULL, seq INTEGER NOT NULL, updated INTEGER NOT NULL, hash BLOB NOT NULL, state TEXT NOT NULL,
+    status TEXT NOT NULL, unindexed INTEGER NOT NULL DEFAULT 1);
+CREATE INDEX IF NOT EXISTS runs_by_start ON runs (started, run_id);
+CREATE INDEX IF NOT EXISTS runs_by_status ON runs (status, started, run_id);
+CREATE INDEX IF NOT EXISTS runs_by_skill ON runs (skill, started, run_id);
+CREATE INDEX IF NOT EXISTS runs_unindexed ON runs (id) WHERE unindexed > 0;
 CREATE TABLE IF NOT EXISTS commits (id INTEGER PRIMARY KEY, hashes BLOB NOT NULL, events BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL, content BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS names (name BLOB NOT NULL PRIMARY KEY, blob INTEGER NOT NULL) WITHOUT ROWID;
@@ -63,6 +68,11 @@ CREATE TABLE IF NOT EXISTS spending (
     PRIMARY KEY (day, run_id, model, currency)) WITHOUT ROWID;
 """
 """The statements that make a new database. A database with any other definition, even in wording, is refused."""
+WORDS = """
+CREATE VIRTUAL TABLE IF NOT EXISTS run_words USING fts5(words, detail = none,
+    tokenize = "unicode61 remove_diacritics 0 tokenchars '_'");
+"""
+"""The table that runs are searched by, which the first search makes. Everything else works without FTS5."""
 _BUSY_SECONDS = 30
 _CACHE_KIB = 1_000
 """The page cache of a connection. A commit writes the last pages of each table, so that more is not faster."""
@@ -133,12 +143,12 @@ class Database:
                 if self._format() != version:  # another process prepared it meanwhile
                     continue
                 is_new = not self.writer.execute("SELECT 1 FROM sqlite_master").fetchone()
+                if not (is_new or version):
+                    self._check_tables()
                 for statement in MIGRATIONS.get(version, SCHEMA).split(";")[:-1]:
                     self.writer.execute(statement)
                 if is_new:  # an existing database may contain planted approvals
                     self.mark(owner)
-                elif not version:
-                    self._check_tables()
                 self.writer.execute(f"PRAGMA user_version = {version + 1 if version else DATABASE_FORMAT}")
 
     def _format(self) -> int:
@@ -151,8 +161,12 @@ class Database:
         One written by a version between releases lacks columns. A planted trigger, view or index would execute inside
         the statements of this program.
         """
-        if differing := _definitions(self.writer) ^ _expected_definitions(SCHEMA):
-            kind, name, *_ = min(differing, key=lambda one: (one[3] is None, repr(one)))
+        found = _definitions(self.writer)
+        schema = f"{SCHEMA}{WORDS}" if any(name == "run_words" for _, name, *_ in found) else SCHEMA
+        if differing := found ^ _expected_definitions(schema):
+            kind, name, *_ = min(
+                differing, key=lambda one: (one[3] is None, one[0] != "table", one not in found, repr(one))
+            )
             raise StoreUnavailable(
                 f"`{self.path}` is not a journal of format {DATABASE_FORMAT}: "
                 f"its {kind} `{name}` is missing or not Reyn's",

@@ -20,6 +20,9 @@ from reyn.journal.registry import kinds as registered
 ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
 """Terminal statuses: a run never leaves them. A fork can continue from it as a new run."""
 
+UNENDED: tuple[Status, ...] = ("running", "waiting", "limited", "failed", "blocked")
+"""All other statuses."""
+
 
 class Lifecycle(msgspec.Struct, frozen=True, gc=False):
     """The lifecycle of one run.
@@ -34,6 +37,7 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
         reserved: What a model call in progress may use; also that of a process that died during the call.
         queue: The queue whose workers execute the run; empty if it was not submitted.
         priority: The priority in the queue; the highest comes first.
+        title: The title that a user gave the conversation.
     """
 
     status: Status | None = None
@@ -45,6 +49,7 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
     reserved: kinds.BudgetReserved | None = None
     queue: str = ""
     priority: int = 0
+    title: str = ""
 
 
 L = TypeVar("L", bound=Lifecycle)
@@ -109,14 +114,14 @@ def _expire(life: L, _: kinds.WaitExpired) -> L:
 
 def _take_message(
     life: L,
-    body: kinds.LimitRaised
-    | kinds.MessageRefused
-    | kinds.MemoryChanged
-    | kinds.ConversationRenamed
-    | kinds.NotificationSent,
+    body: kinds.LimitRaised | kinds.MessageRefused | kinds.MemoryChanged | kinds.NotificationSent,
 ) -> L:
     """A message that is refused at the end of the run may be older than others that were taken."""
     return replace(life, messages_taken=max(life.messages_taken, body.message))
+
+
+def _rename(life: L, body: kinds.ConversationRenamed) -> L:
+    return replace(life, title=body.title, messages_taken=max(life.messages_taken, body.message))
 
 
 def _queue_message(life: L, body: kinds.MessageQueued) -> L:
@@ -174,7 +179,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
     kinds.MemoryChanged: _take_message,
-    kinds.ConversationRenamed: _take_message,
+    kinds.ConversationRenamed: _rename,
     kinds.NotificationSent: _take_message,
     kinds.MessageQueued: _queue_message,
     kinds.TurnAborted: _continue,
@@ -219,6 +224,13 @@ class RunRow(Lifecycle, frozen=True, kw_only=True):
     fork_of: str = ""
     fork_seq: int = 0
     imported: str = ""
+
+
+def is_listed_alike(before: RunRow | None, after: RunRow) -> bool:
+    """Return whether nothing has changed that the list of runs is searched by."""
+    if before is None:
+        return False
+    return (before.status, before.reason, before.title) == (after.status, after.reason, after.title)
 
 
 def project(

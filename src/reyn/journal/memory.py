@@ -11,9 +11,12 @@ from msgspec.structs import replace
 
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
+from reyn.journal.lifecycle import is_listed_alike
+from reyn.journal.listing import UnindexedRun, matching_runs
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.port import (
     Batch,
+    Bookkeeping,
     Deletion,
     admit,
     check_deletable,
@@ -25,6 +28,7 @@ from reyn.journal.workers import WorkerReport, is_forgotten
 
 if TYPE_CHECKING:
     from reyn.journal.lifecycle import RunRow
+    from reyn.journal.listing import IndexedRun, RunQuery
     from reyn.journal.registry import Event
     from reyn.journal.results import AccessToken, Approval
 
@@ -49,6 +53,8 @@ class MemoryJournal:
         self._wakes: dict[int, PendingWake] = {}
         self._last_wake = 0
         self._workers: dict[str, WorkerReport] = {}
+        self._words: dict[str, tuple[str, ...]] = {}
+        self._unindexed: dict[str, int] = {}
 
     def append(
         self,
@@ -60,9 +66,12 @@ class MemoryJournal:
     ) -> int:
         return self._append(Batch(run_id, expected_seq, events, blobs, wakes))
 
-    def _append(self, batch: Batch, imported_from: str = "") -> int:
+    def restore(self, batch: Batch, imported: str) -> int:
+        return self._append(batch, restored=imported)
+
+    def _append(self, batch: Batch, imported_from: str = "", restored: str | None = None) -> int:
         run_id, events, blobs = batch.run_id, batch.events, batch.blobs
-        admitted = admit(batch, self._rows.get(run_id), self.read, imported_from)
+        admitted = admit(batch, self._rows.get(run_id), self.read, imported_from, restored)
         if admitted is not None and admitted[1] is not None:
             self._post(admitted[1])
         self._blobs.update((blob.hash, blob.content) for blob in blobs)
@@ -70,6 +79,8 @@ class MemoryJournal:
         if admitted is None:
             return batch.expected_seq
         self._events.setdefault(run_id, []).extend(events)
+        if not is_listed_alike(self._rows.get(run_id), admitted[0]):
+            self._unindexed[run_id] = admitted[0].seq
         self._rows[run_id] = admitted[0]
         return events[-1].seq
 
@@ -93,12 +104,12 @@ class MemoryJournal:
         return results
 
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
-        before = dict(self._events), dict(self._rows), dict(self._blobs)
+        before = dict(self._events), dict(self._rows), dict(self._blobs), dict(self._unindexed)
         try:
             for batch in batches:
                 self._append(batch, origin)
         except BaseException:
-            self._events, self._rows, self._blobs = before
+            self._events, self._rows, self._blobs, self._unindexed = before
             raise
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
@@ -185,6 +196,26 @@ class MemoryJournal:
         rows = [row for run_id, row in self._rows.items() if run_id.startswith(prefix)]
         return sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
 
+    def page(self, query: RunQuery, limit: int, after: str = "") -> list[RunRow]:
+        recorded = list(self._rows)
+        order = recorded[::-1] if query.search else [row.run_id for row in self.runs()]
+        order = order[order.index(after) + 1 :] if after in order else order
+        return list(
+            islice(matching_runs(query, map(self._rows.__getitem__, order), self._words.get, self._rows), limit)
+        )
+
+    def unindexed(self, limit: int) -> list[UnindexedRun]:
+        return [UnindexedRun(self._rows[name], mark) for name, mark in [*self._unindexed.items()][::-1][:limit]]
+
+    def count_unindexed(self) -> int:
+        return len(self._unindexed)
+
+    def store_words(self, found: Sequence[IndexedRun]) -> None:
+        for one in found:
+            if self._unindexed.get(one.run_id) == one.mark:
+                self._words[one.run_id] = one.words
+                del self._unindexed[one.run_id]
+
     def approvals(self) -> list[Approval]:
         return list(self._approvals.values())
 
@@ -215,6 +246,14 @@ class MemoryJournal:
     def charges(self, since: str = "") -> list[SpendRow]:
         return [row for key, row in sorted(self._charges.items()) if row.day >= since]
 
+    def ledger(self) -> Bookkeeping:
+        return Bookkeeping(self.charges(), dict(self._balances), self.removals())
+
+    def restore_ledger(self, ledger: Bookkeeping) -> None:
+        self._charges = {row.key: row for row in ledger.charges}
+        self._balances = dict(ledger.accounts)
+        self._removals = set(ledger.removals)
+
     def reserving(self) -> list[RunRow]:
         return [row for row in self._rows.values() if row.reserved is not None and not row.imported]
 
@@ -234,6 +273,8 @@ class MemoryJournal:
                 self._close_accounts(self._rows[run_id])
             self._events = {run_id: own for run_id, own in self._events.items() if run_id not in wanted}
             self._rows = {run_id: row for run_id, row in self._rows.items() if run_id not in wanted}
+            self._words = {run_id: words for run_id, words in self._words.items() if run_id not in wanted}
+            self._unindexed = {run_id: mark for run_id, mark in self._unindexed.items() if run_id not in wanted}
             self._blobs = {name: content for name, content in self._blobs.items() if name not in unused}
             self._inbox = [(to, message) for to, message in self._inbox if to not in wanted]
             self._wakes = {seq: wake for seq, wake in self._wakes.items() if wake.run_id not in wanted}

@@ -26,6 +26,7 @@ from reyn.journal.wakes import PendingWake, Wake
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
     from reyn.journal.messages import InboxMessage, InboxPayload
     from reyn.journal.results import AccessToken, Approval
     from reyn.journal.workers import WorkerReport
@@ -53,6 +54,20 @@ class Deletion(msgspec.Struct, frozen=True):
     events: int = 0
     blobs: int = 0
     bytes: int = 0
+
+
+class Bookkeeping(msgspec.Struct, frozen=True):
+    """What a journal stores beside its runs, so that it outlives them.
+
+    Attributes:
+        charges: What model calls were charged.
+        accounts: The balances of budget accounts.
+        removals: The ids of deleted runs whose workspace folders are still to be removed.
+    """
+
+    charges: Sequence[SpendRow]
+    accounts: dict[str, Balance]
+    removals: Sequence[str]
 
 
 class Journal(Protocol):
@@ -92,6 +107,26 @@ class Journal(Protocol):
             AppendConflict: A run exists already.
             EventInvalid: An event is unknown, malformed or not chained.
         """
+
+    def restore(self, batch: Batch, imported: str) -> int:
+        """Append events as another journal has recorded them, for a copy; return the new last sequence number.
+
+        Nothing is charged, no cap and no claim is checked: `restore_ledger` stores what was charged.
+
+        Args:
+            batch: The events.
+            imported: `RunRow.imported` of the run.
+
+        Raises:
+            AppendConflict: The run's last event is not the one that is expected. Nothing is stored.
+            EventInvalid: An event is unknown, malformed or not chained. Nothing is stored.
+        """
+
+    def ledger(self) -> Bookkeeping:
+        """Return what all model calls were charged, the balances of all accounts, and `removals`."""
+
+    def restore_ledger(self, ledger: Bookkeeping) -> None:
+        """Store a ledger in place of the journal's own, in one transaction."""
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         """Yield the events of a run in order, those of a fork's origin first. An unknown run has none.
@@ -158,6 +193,25 @@ class Journal(Protocol):
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         """Return the rows of the runs whose id begins with `prefix`, newest first."""
+
+    def page(self, query: RunQuery, limit: int, after: str = "") -> list[RunRow]:
+        """Return up to `limit` runs that a query selects, newest first: those that come after the run `after`.
+
+        The newest are those that started last; of a search, those that were recorded last. An unknown `after` is
+        ignored. A search finds runs whose words are stored.
+        """
+
+    def unindexed(self, limit: int) -> list[UnindexedRun]:
+        """Return runs whose words are not stored or not current, those recorded last first."""
+
+    def count_unindexed(self) -> int:
+        """Count the runs whose words are not stored or not current, up to 100,000."""
+
+    def store_words(self, found: Sequence[IndexedRun]) -> None:
+        """Store the words that runs are searched by, in place of those stored before.
+
+        A run that was deleted meanwhile, or whose mark has changed, is left as it is.
+        """
 
     def approvals(self) -> list[Approval]:
         """Return the standing approvals, oldest first."""
@@ -332,7 +386,11 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
 
 
 def admit(
-    batch: Batch, row: RunRow | None, history: Callable[[str], Iterator[Event]], imported_from: str = ""
+    batch: Batch,
+    row: RunRow | None,
+    history: Callable[[str], Iterator[Event]],
+    imported_from: str = "",
+    restored: str | None = None,
 ) -> tuple[RunRow, Postings | None] | None:
     """Check a batch against the row of its run.
 
@@ -341,6 +399,7 @@ def admit(
         row: The row of the run; `None` if it is a new one.
         history: Returns the events of a run, those of its origins included.
         imported_from: The origin of an imported run. Nothing is charged for it: it was paid for elsewhere.
+        restored: `RunRow.imported` of a run that is restored. Nothing is charged for it: the ledger is restored.
 
     Returns:
         The row after the batch and its effects on spending, if it has any; `None` if it has no events.
@@ -363,6 +422,6 @@ def admit(
         if not batch.events:
             return None
         after = project(row, batch.events, bodies)
-    if imported_from:
-        return replace(after, imported=imported_from), None
+    if imported_from or restored is not None:
+        return replace(after, imported=imported_from or restored or ""), None
     return after, postings(batch.run_id, after.skill, row.reserved if row else None, bodies)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from reyn.errors import JournalError, RunBusy, StoreUnavailable
-from reyn.journal import tables
+from reyn.journal import run_list, tables
 from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
-from reyn.journal.database import Database, Owner, Transaction
+from reyn.journal.database import WORDS, Database, Owner, Transaction
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.packing import head_of, pack, unpack
-from reyn.journal.port import Batch, Deletion, admit, check_deletable
+from reyn.journal.port import Batch, Bookkeeping, Deletion, admit, check_deletable
 from reyn.journal.registry import GENESIS, Event
 from reyn.journal.results import AccessToken, Approval
 from reyn.journal.rows import Head, add_charges, decode_head
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from reyn.journal.canonical import Blob
     from reyn.journal.lifecycle import RunRow
+    from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
     from reyn.journal.spending import Balance, SpendRow
 
     Select = Callable[[str, tuple[Any, ...]], list[Any]]
@@ -76,6 +77,7 @@ class SqliteJournal:
         self._blobs = BlobStore(self._db)
         self._wakes = WakeTable(self._writer)
         self._workers = WorkerTable(self._writer)
+        self._run_list = run_list.sqlite_source(self._db.rows)
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -100,7 +102,9 @@ class SqliteJournal:
             self._db.checkpoint()
         return results
 
-    def _commit(self, batches: Sequence[Batch], *blobs: Blob, origin: str = "") -> list[int | JournalError]:
+    def _commit(
+        self, batches: Sequence[Batch], *blobs: Blob, origin: str = "", restored: str | None = None
+    ) -> list[int | JournalError]:
         """Store batches, and the blobs of those that are not rejected, in one transaction.
 
         With an `origin`, they are runs of an archive, and all of them are stored or none.
@@ -110,7 +114,7 @@ class SqliteJournal:
         with self._write():
             self._forget_if_changed()
             for batch in batches:
-                result = self._store(batch, heads, origin)
+                result = self._store(batch, heads, origin, restored)
                 results.append(result)
                 if type(result) is int:
                     blobs += (*batch.blobs,)
@@ -128,6 +132,14 @@ class SqliteJournal:
         self._commit(batches, origin=origin)
         self._db.checkpoint()
 
+    def restore(self, batch: Batch, imported: str) -> int:
+        [result] = self._commit([batch], restored=imported)
+        if isinstance(result, JournalError):
+            raise result
+        if self._commits % _COMMITS_PER_CHECKPOINT == 0:
+            self._db.checkpoint()
+        return result
+
     def post(self, run_id: str, payload: InboxPayload, wakes: Sequence[Wake] = ()) -> int:
         content = encode_payload(payload)
         with self._write():
@@ -140,7 +152,7 @@ class SqliteJournal:
                 self._wakes.store(wakes)
             return int(number)
 
-    def _store(self, batch: Batch, heads: dict[str, Head], origin: str) -> int | JournalError:
+    def _store(self, batch: Batch, heads: dict[str, Head], origin: str, restored: str | None) -> int | JournalError:
         """Store one batch inside the transaction, and the run's new head in `heads`."""
         run_id = batch.run_id
         head = heads.get(run_id) or self._heads.get(run_id)
@@ -149,14 +161,14 @@ class SqliteJournal:
         spent: tuple[SpendRow, ...] = head.spent if head else ()
         closed: tuple[SpendRow, ...] = ()
         try:
-            admitted = admit(batch, head.row if head else None, self._all_events, origin)
+            admitted = admit(batch, head.row if head else None, self._all_events, origin, restored)
             if admitted is None:
                 return batch.expected_seq
             row, found = admitted
             if found is not None:
                 self._accounts.check(found)
                 spent, closed = add_charges(spent, found.rows)
-            key = tables.store_run(self._writer, head.key if head else None, row, spent)
+            key = tables.store_run(self._writer, head, row, spent)
         except JournalError as error:
             if origin:
                 raise
@@ -318,6 +330,15 @@ class SqliteJournal:
         with self._db.snapshot() as connection:
             return tables.charges_since(connection, since)
 
+    def ledger(self) -> Bookkeeping:
+        with self._db.snapshot() as connection:
+            return tables.read_ledger(connection)
+
+    def restore_ledger(self, ledger: Bookkeeping) -> None:
+        with self._write():
+            tables.write_ledger(self._writer, ledger)
+            self._forget()
+
     def reserving(self) -> list[RunRow]:
         with self._db.snapshot() as connection:
             found = connection.execute(f"{tables.SELECT} WHERE {tables.HAS_RESERVATION}")
@@ -330,7 +351,7 @@ class SqliteJournal:
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         # By the range, the index finds the runs with a prefix; the list of all runs is read from the table.
-        where = "WHERE run_id >= ? AND run_id < ?" if prefix else ""
+        where = "WHERE run_id >= ? AND run_id < ?" if prefix else "NOT INDEXED"
         query = f"{tables.SELECT} {where} ORDER BY started DESC, run_id DESC"
         with self._db.snapshot() as connection:
             found = connection.execute(query, (prefix, f"{prefix}\U0010ffff") if prefix else ())
@@ -340,6 +361,23 @@ class SqliteJournal:
                 names = sorted(map(str, known ^ listed))[:3]
                 raise sqlite3.DatabaseError(f"the list of runs and its index differ: {', '.join(names)}")
         return rows
+
+    def page(self, query: RunQuery, limit: int, after: str = "") -> list[RunRow]:
+        with self._db.errors:
+            if query.search and not run_list.has_words(self._db.rows):
+                return []
+            return run_list.read_page(self._run_list, query, limit, after)
+
+    def unindexed(self, limit: int) -> list[UnindexedRun]:
+        with self._db.errors:
+            return run_list.read_unindexed(self._run_list, limit)
+
+    def count_unindexed(self) -> int:
+        return run_list.read_count(self._run_list)
+
+    def store_words(self, found: Sequence[IndexedRun]) -> None:
+        with self._write():
+            run_list.write_words(self._writer, WORDS, found)
 
     def _head(self, run_id: str, select: Select) -> Head | None:
         found = select(f"{tables.SELECT} WHERE run_id = ?", (run_id,))

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import AppendConflict
+from reyn.journal import run_list
+from reyn.journal.lifecycle import is_listed_alike
 from reyn.journal.packing import data_sizes
-from reyn.journal.port import Deletion, hashes_in
+from reyn.journal.port import Bookkeeping, Deletion, hashes_in
 from reyn.journal.rows import (
     COLUMNS,
     FIXED,
@@ -34,12 +36,17 @@ if TYPE_CHECKING:
 # -- runs -------------------------------------------------------------------------------------------------
 
 SELECT = f"SELECT id, {', '.join(COLUMNS)}, CAST(hash AS BLOB), state FROM runs"  # noqa: S608 - constants
-_INSERT = f"INSERT INTO runs (seq, updated, hash, state, {', '.join(FIXED)}) VALUES (?, ?, ?, ?{', ?' * len(FIXED)})"  # noqa: S608 - constants
+_INSERT = (
+    f"INSERT INTO runs (seq, updated, hash, state, status, {', '.join(FIXED)}) "  # noqa: S608 - constants
+    f"VALUES (?, ?, ?, ?, ?{', ?' * len(FIXED)})"
+)
 _UPDATE = "UPDATE runs SET seq = ?, updated = ?, hash = ?, state = ? WHERE id = ?"
+# Indexes are written only if the status changes: SQLite writes those of every column that a statement names.
+_UPDATE_LISTED = "UPDATE runs SET status = ?, unindexed = ? WHERE id = ?"
 
 
-def store_run(connection: sqlite3.Connection, key: int | None, row: RunRow, spent: Spent) -> int:
-    """Update the row of a run; insert it if it has no key yet. Return its key.
+def store_run(connection: sqlite3.Connection, head: Head | None, row: RunRow, spent: Spent) -> int:
+    """Update the row of a run; insert it if it has no head yet. Return its key.
 
     Raises:
         AppendConflict: A run to insert exists already.
@@ -47,11 +54,13 @@ def store_run(connection: sqlite3.Connection, key: int | None, row: RunRow, spen
     state = state_of(row, spent)
     # A `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
     changing = row.seq, row.updated, bytearray.fromhex(row.hash), encode_state(state).decode()
-    if key is not None:
-        connection.execute(_UPDATE, (*changing, key))
-        return key
+    if head is not None:
+        connection.execute(_UPDATE, (*changing, head.key))
+        if not is_listed_alike(head.row, row):
+            connection.execute(_UPDATE_LISTED, (row.status, row.seq, head.key))
+        return head.key
     try:
-        cursor = connection.execute(_INSERT, (*changing, *[getattr(row, name) for name in FIXED]))
+        cursor = connection.execute(_INSERT, (*changing, row.status, *[getattr(row, name) for name in FIXED]))
     except sqlite3.IntegrityError:
         raise AppendConflict(f"run `{row.run_id}` exists already: another driver appended first") from None
     assert cursor.lastrowid is not None
@@ -156,6 +165,24 @@ def charges_since(connection: sqlite3.Connection, day: str) -> list[SpendRow]:
     return total_charges(found)
 
 
+def read_ledger(connection: sqlite3.Connection) -> Bookkeeping:
+    """Return what is stored beside the runs."""
+    query = "SELECT account, tokens, cost, reserved_tokens, reserved_cost FROM budget_accounts"
+    accounts = {name: Balance(*amounts) for name, *amounts in connection.execute(query)}
+    removals = [run_id for (run_id,) in connection.execute("SELECT run_id FROM removals ORDER BY run_id")]
+    return Bookkeeping(charges_since(connection, ""), accounts, removals)
+
+
+def write_ledger(connection: sqlite3.Connection, ledger: Bookkeeping) -> None:
+    """Store what is beside the runs, in place of what is there."""
+    for table in ("spending", "budget_accounts", "removals"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
+    store_charges(connection, tuple(ledger.charges))
+    rows = [(name, *msgspec.structs.astuple(one)) for name, one in ledger.accounts.items()]
+    connection.executemany("INSERT INTO budget_accounts VALUES (?, ?, ?, ?, ?)", rows)
+    connection.executemany("INSERT INTO removals VALUES (?)", [(run_id,) for run_id in ledger.removals])
+
+
 def close_accounts(connection: sqlite3.Connection, heads: Iterable[Head]) -> None:
     """Store the charges of runs that are about to be deleted, charge their open reservations in full, and delete the
     runs' own accounts."""
@@ -205,4 +232,5 @@ def delete_rows(connection: sqlite3.Connection, keys: dict[str, int]) -> None:
     ranges = [(commit_key(key, 0), commit_key(key + 1, 0)) for key in keys.values()]
     connection.executemany("DELETE FROM commits WHERE id > ? AND id < ?", ranges)
     connection.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
+    run_list.forget_words(connection, keys.values())
     connection.executemany("INSERT OR IGNORE INTO removals VALUES (?)", [(run_id,) for run_id in keys])

@@ -6,9 +6,12 @@ Imports no kernel, so that a program that only looks starts fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reyn.errors import RunNotFound
 from reyn.journal.family import OpenQuestion, descendants, find_run, open_question, root_run
+from reyn.journal.indexing import index_runs
+from reyn.journal.listing import RunQuery
 from reyn.journal.results import RunResult, display_status
 from reyn.journal.summary import RunSummary, summarize, to_result
 from reyn.runs.next_action import edit_draft, next_action, question_text
@@ -19,6 +22,24 @@ if TYPE_CHECKING:
     from reyn.config.budgets import DayBudgets
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow
+
+
+_ALL = RunQuery()
+_PAGE = 200
+
+
+class RunPage(NamedTuple):
+    """A page of the list of runs.
+
+    Attributes:
+        rows: The runs.
+        next: The id to pass as `after` for the next page; `None` if there is none.
+        unindexed: The number of runs that a search does not find yet, up to 100,000: the oldest.
+    """
+
+    rows: list[RunRow]
+    next: str | None
+    unindexed: int = 0
 
 
 class RecordedRuns:
@@ -53,8 +74,50 @@ class RecordedRuns:
         return find_run(self._journal, run)
 
     def all(self) -> list[RunRow]:
-        """Return all runs, newest first."""
+        """Return all runs, newest first. `page` and `select` do not read all of them."""
         return self._journal.runs()
+
+    def page(self, query: RunQuery = _ALL, *, limit: int = 50, after: str = "") -> RunPage:
+        """Return a page of the list of runs, newest first.
+
+        With a search, first stores the words of runs that are not indexed yet, for about a second.
+
+        Args:
+            query: Which runs to list; by default all.
+            limit: The number of runs.
+            after: The id of the last run of the page before.
+
+        Raises:
+            RunNotFound: There is no run `after`, maybe not any more.
+            StoreUnavailable: Runs are not indexed, and the journal cannot be written.
+        """
+        if after and self._journal.find(after) is None:
+            raise RunNotFound(f"no run `{after}` to continue the list after; begin with the first page again")
+        unindexed = index_runs(self._journal) if query.search else 0
+        rows = self._journal.page(query, limit + 1, after)
+        return RunPage(rows[:limit], rows[limit - 1].run_id if len(rows) > limit else None, unindexed)
+
+    def select(self, query: RunQuery = _ALL) -> Iterator[RunRow]:
+        """Yield the runs of a query, newest first, reading them page by page."""
+        after: str | None = ""
+        while after is not None:
+            page = self.page(query, limit=_PAGE, after=after)
+            yield from page.rows
+            after = page.next
+
+    def descendants(self, run: str) -> list[RunRow]:
+        """Return the sub-runs of a run and theirs, each after its parent."""
+        return descendants(self._journal, self.find(run).run_id)
+
+    def index(self, *, seconds: float = 1.0) -> int:
+        """Store the words that runs are searched by; return the number of runs that are still to be indexed.
+
+        Searches and idle workers do the same, so that only a program with very many runs calls it.
+
+        Args:
+            seconds: Stop after this time.
+        """
+        return index_runs(self._journal, seconds=seconds)
 
     def root_run(self, row: RunRow) -> RunRow:
         """Return the root run of a sub-run, or the run itself."""
@@ -103,8 +166,7 @@ class RecordedRuns:
 
     def _family(self, run: str) -> list[str]:
         """Return the ids of a run and its descendants."""
-        row = self.find(run)
-        return [row.run_id, *(child.run_id for child in descendants(self._journal, row.run_id))]
+        return [self.find(run).run_id, *(child.run_id for child in self.descendants(run))]
 
     def changed_files(self, run: str) -> dict[str, str]:
         """Return the files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from reyn.engines import Serving, start_engine
+from reyn.journal.indexing import index_runs
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.journal.workers import WorkerReport
 from reyn.runtime.submitting import drive, submit_existing
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _REPORT_SECONDS = 1.5
 """Interval between two reports of a worker."""
+_INDEX_SECONDS, _MAX_INDEXED = 0.05, 400
+"""What a worker indexes between two reports."""
 LOST_SECONDS = 6.0
 """A worker that has not reported for so long is paused, disconnected or dead."""
 
@@ -140,6 +143,7 @@ class Workers:
                 await asyncio.to_thread(journal.report_worker, current)
             else:
                 journal.report_worker(current)
+            await asyncio.to_thread(index_runs, journal, seconds=_INDEX_SECONDS, limit=_MAX_INDEXED)
             await asyncio.sleep(_REPORT_SECONDS)
 
 

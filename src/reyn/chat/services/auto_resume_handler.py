@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.errors import ReynError, RunBusy
-from reyn.journal import ENDED, RunRow
 from reyn.journal.kinds import AGENT_PREFIX
+from reyn.journal.lifecycle import UNENDED
+from reyn.journal.listing import RunQuery
 
 if TYPE_CHECKING:
+    from reyn.journal import RunRow
     from reyn.journal.results import RunResult
     from reyn.runtime import OSRuntime, SyncRuntime
 
@@ -19,13 +21,13 @@ def interrupted_runs(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
     Submitted runs are left to workers.
     """
     is_claimed = runtime.services.journal.is_claimed
-    rows = [row for row in runtime.runs.all() if row.status == "running" and not (row.parent or row.imported)]
+    rows = [row for row in runtime.runs.select(RunQuery(("running",))) if not (row.parent or row.imported)]
     return [row for row in reversed(rows) if not row.queue and not is_claimed(row.run_id)]
 
 
 def open_conversations(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
     """Return the conversations that can be continued, the latest first."""
-    rows = (row for row in runtime.runs.all() if row.skill.startswith(AGENT_PREFIX) and row.status not in ENDED)
+    rows = (row for row in runtime.runs.select(RunQuery(UNENDED)) if row.skill.startswith(AGENT_PREFIX))
     continuable = [row for row in rows if not row.parent and not row.imported]
     return sorted(continuable, key=lambda row: row.updated, reverse=True)
 

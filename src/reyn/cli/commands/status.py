@@ -28,10 +28,10 @@ from reyn.cli.output import (
     time_of,
 )
 from reyn.cli.project import open_existing_project, open_runs
-from reyn.cli.writer import Line, Printed, Raw, Report, Styled, clean, is_terminal
+from reyn.cli.writer import Line, Printed, Raw, Report, Styled, clean, is_terminal, out
 
 if TYPE_CHECKING:
-    from reyn.journal import RunRow
+    from reyn.journal import RunRow, Status
     from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
     from reyn.journal.port import OpenReservation
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from reyn.runs.timeline import TimelineEntry
     from reyn.runs.usage import BudgetStatus, Grouping, UsageReport, UsageRow
 
+_MANY = 100_000
+"""How far runs that are not indexed are counted."""
 _HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
 
 
@@ -83,26 +85,41 @@ class _Listed(NamedTuple):
 )
 @click.option("--skill", metavar="NAME", help="Only runs of this skill.")
 @click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since AGE: 30m, 2h, 3d, or a date.")
-@number_option("--limit", "Only the newest N runs, with their sub-runs.", metavar="N")
+@click.option("--search", default="", metavar="WORDS", help="Only runs that have all these words.")
+@number_option("--limit", "Maximum number to list.", default=50, show_default=True, metavar="N")
+@click.option("--after", default="", metavar="RUN", help="Only what follows RUN in the list: the next page.")
 @click.option("--top", is_flag=True, help="Omit sub-runs.")
 @json_option
 def runs_command(
-    statuses: tuple[str, ...], skill: str | None, since: int | None, limit: int | None, top: bool
+    statuses: tuple[str, ...], skill: str | None, since: int | None, search: str, limit: int, after: str, top: bool
 ) -> Report:
     """List runs, newest first, with status, cost and open question. Sub-runs are indented below their parent.
 
+    Without a filter, --limit does not count sub-runs. --search finds words in the names, the input, the result and the
+    reason of a run, without case and accents; `tea` also finds `teapot`.
+
     With --json, each run also has the id of its question, its origin and the command that continues it.
     """
+    from reyn.journal.listing import RunQuery
+
     runs = open_runs()
-    rows = runs.all()
-    if not rows:
-        return Report([], ["no runs; start one with `reyn run SKILL`"])
-    rows = [row for row in rows if not statuses or row.status in statuses]
-    rows = [row for row in rows if skill is None or row.skill == skill]
-    rows = [row for row in rows if since is None or row.updated >= since]
-    ordered = _first_roots(in_order(rows), limit)
-    listed = [_describe(runs, row, depth) for row, depth in ordered if depth == 0 or not top]
-    return Report([run.as_json() for run in listed], _run_lines(listed) if listed else ["no matching runs"])
+    query = RunQuery(cast("tuple[Status, ...]", statuses), skill, since, top=top, search=search)
+    has_filter = query.has_filter
+    page = runs.page(query if has_filter else replace(query, top=True), limit=limit, after=after)
+    if page.unindexed:
+        count = f"{page.unindexed:,} runs or more" if page.unindexed >= _MANY else f"{page.unindexed:,} older runs"
+        out.note(f"{count} are not indexed yet, so that a search does not find them; search again")
+    if not page.rows:
+        is_filtered = has_filter or bool(after)
+        return Report([], ["no matching runs" if is_filtered else "no runs; start one with `reyn run SKILL`"])
+    below = [] if has_filter or top else [child for row in page.rows for child in runs.descendants(row.run_id)]
+    rows = list({row.run_id: row for row in (*page.rows, *below)}.values())
+    if not search:
+        rows.sort(key=lambda row: (row.started, row.run_id), reverse=True)
+    listed = [_describe(runs, row, depth) for row, depth in in_order(rows)]
+    if page.next is not None:
+        out.note(f"more runs: add `--after {page.next}`")
+    return Report([run.as_json() for run in listed], _run_lines(listed))
 
 
 def _run_lines(listed: list[_Listed]) -> Iterator[Line]:
@@ -126,12 +143,6 @@ def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
         return [(row, depth), *(found for child in children.get(row.run_id, ()) for found in branch(child, depth + 1))]
 
     return [found for row in reversed(children.get("", [])) for found in branch(row, 0)]
-
-
-def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[tuple[RunRow, int]]:
-    """Return the first `limit` runs of depth 0, with their sub-runs."""
-    roots = [number for number, (_, depth) in enumerate(ordered) if depth == 0]
-    return ordered if limit is None or len(roots) <= limit else ordered[: roots[limit]]
 
 
 def _describe(runs: RecordedRuns, row: RunRow, depth: int) -> _Listed:

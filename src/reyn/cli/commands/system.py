@@ -122,9 +122,11 @@ def _open_runs() -> tuple[list[_OpenRun], int]:
     from reyn.cli.commands.status import in_order
     from reyn.config import Config
     from reyn.journal import ENDED
+    from reyn.journal.lifecycle import UNENDED
+    from reyn.journal.listing import RunQuery
 
     runs = open_runs(Config())
-    rows = [(row, runs.root_run(row)) for row, _ in in_order(runs.all()) if row.status not in ENDED]
+    rows = [(row, runs.root_run(row)) for row, _ in in_order([*runs.select(RunQuery(UNENDED))])]
     rows = [(row, root) for row, root in rows if root.status not in ENDED]
     old_failures = {root.run_id for _, root in rows if _is_old_failure(root)}
     listed = [

@@ -20,17 +20,19 @@ export function Inbox() {
 const STATUSES = ["running", "waiting", "limited", "failed", "finished", "aborted", "cancelled"];
 
 export function Runs({ go }) {
-  const [filter, setFilter] = useState({ status: "", search: "", top: true });
-  const [before, setBefore] = useState([]);
-  const query = { status: filter.status, search: filter.search, top: filter.top, limit: 50, before: before[before.length - 1] };
+  const [filter, setFilter] = useState({ status: "", skill: "", search: "", top: true });
+  const [pages, setPages] = useState([]);
+  const query = { status: filter.status, skill: filter.skill || undefined, search: filter.search, top: filter.top, limit: 50, after: pages[pages.length - 1] };
   const found = useLoaded(() => get("/api/runs", query), [JSON.stringify(query)], anyRun);
-  const change = (part) => { setBefore([]); setFilter({ ...filter, ...part }); };
+  const change = (part) => { setPages([]); setFilter({ ...filter, ...part }); };
   const rows = found.value ? found.value.runs : [];
   return html`<h1>Runs</h1>
     <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label class="inline" for="status">Status</label>
       <select id="status" value=${filter.status} onChange=${(event) => change({ status: event.target.value })}>
         <option value="">all</option>${STATUSES.map((one) => html`<option value=${one}>${one}</option>`)}</select>
+      <label class="inline" for="skill">Skill</label>
+      <input id="skill" value=${filter.skill} onInput=${(event) => change({ skill: event.target.value.trim() })} />
       <label class="inline" for="search">Search</label>
       <input id="search" type="search" value=${filter.search} onInput=${(event) => change({ search: event.target.value })} />
       <label class="inline"><input type="checkbox" checked=${!filter.top} onChange=${(event) => change({ top: !event.target.checked })} /> with sub-runs</label>
@@ -41,12 +43,13 @@ export function Runs({ go }) {
         <td><${Status} text=${row.display_status} /> <span class="quiet">${row.status === "running" ? row.phase : visible((row.reason || "").split("\n")[0].slice(0, 80))}</span></td>
         <td class="wide">${ago(row.updated)} ago</td><td class="number wide">${price(row.cost)}</td></tr>`)}
     </tbody></table></div>
+    ${found.value && found.value.unindexed > 0 && html`<p class="quiet">${found.value.unindexed.toLocaleString()} older runs are not indexed yet. Search again to find them.</p>`}
     ${found.value && !rows.length && html`<p class="quiet">No matching runs. <a href="/skills">Start one.</a></p>`}
     <div class="row">
-      ${before.length > 0 && html`<button onClick=${() => setBefore(before.slice(0, -1))}>Newer</button>`}
-      ${found.value && found.value.next && html`<button onClick=${() => setBefore([...before, found.value.next])}>Older</button>`}
+      ${pages.length > 0 && html`<button onClick=${() => setPages(pages.slice(0, -1))}>Newer</button>`}
+      ${found.value && found.value.next && html`<button onClick=${() => setPages([...pages, found.value.next])}>Older</button>`}
     </div>
-    <${Command} text="reyn runs${filter.status ? ` --status ${filter.status}` : ""}${filter.top ? " --top" : ""}" />`;
+    <${Command} text="reyn runs${filter.status ? ` --status ${filter.status}` : ""}${filter.skill ? ` --skill ${shellQuote(filter.skill)}` : ""}${filter.search ? ` --search ${shellQuote(filter.search)}` : ""}${filter.top ? " --top" : ""}" />`;
 }
 
 export function Skills() {

@@ -17,7 +17,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from reyn.errors import AppendConflict, EventInvalid, JournalError
-from reyn.journal.lifecycle import RunRow
+from reyn.journal.lifecycle import RunRow, is_listed_alike
 from reyn.journal.packing import pack
 from reyn.journal.port import Batch, admit
 from reyn.journal.postgres import shares
@@ -47,7 +47,8 @@ SELECT_HEAD = f"SELECT id, {', '.join(COLUMNS)}, hash, state FROM runs"  # noqa:
 _CHANGING = ("seq", "updated", "hash", "state", "status", "taken", "charged", "reserving")
 _UPDATE = f"""
 WITH run AS (
-    UPDATE runs SET {", ".join(f"{name} = %({name})s" for name in _CHANGING)}
+    UPDATE runs SET {", ".join(f"{name} = %({name})s" for name in _CHANGING)},
+        unindexed = CASE WHEN %(alike)s THEN unindexed ELSE %(seq)s END
     WHERE id = %(id)s AND seq = %(expected)s AND hash = %(prev)s AND (%(fence)s::bigint IS NULL OR fence = %(fence)s)
         AND (SELECT epoch FROM journal) = %(epoch)s
     RETURNING id),
@@ -145,7 +146,12 @@ class Appender:
             ]
 
     def _commit(
-        self, connection: PgConnection, batches: Sequence[Batch], *, is_current: bool = False
+        self,
+        connection: PgConnection,
+        batches: Sequence[Batch],
+        *,
+        is_current: bool = False,
+        restored: str | None = None,
     ) -> list[int | JournalError | None]:
         """Store batches in one transaction. The result of a batch that has to be tried alone is `None`.
 
@@ -153,13 +159,14 @@ class Appender:
             connection: The connection.
             batches: The batches.
             is_current: Whether the heads of their runs were read just now.
+            restored: `RunRow.imported` of a run that is restored.
         """
         self._refresh(connection)
         results: list[int | JournalError | None] = [None] * len(batches)
         plans, heads = [], dict[str, Head]()
         for index, batch in enumerate(batches):
             try:
-                plan = self._plan(connection, index, batch, heads)
+                plan = self._plan(connection, index, batch, heads, restored=restored)
             except JournalError as error:
                 # What this process knows of the run may be out of date, or the batch may be stored already.
                 is_stale = isinstance(error, AppendConflict) and not is_current
@@ -207,6 +214,26 @@ class Appender:
     def _has_fence(self, connection: PgConnection, run_id: str, fence: int) -> bool:
         return bool(fetch(connection, "SELECT 1 FROM claims WHERE run_id = %s AND fence = %s", (run_id, fence)))
 
+    def restore(self, batch: Batch, imported: str) -> int:
+        """Store events that another journal has recorded."""
+        with self._link.lock:
+            self._is_uncertain = False
+            result = self._link.run(partial(self._restore, batch=batch, imported=imported))
+        if isinstance(result, JournalError):
+            raise result
+        return result
+
+    def _restore(self, connection: PgConnection, batch: Batch, imported: str) -> int | JournalError:
+        for blob in batch.blobs:
+            self._store_blobs(connection, [blob])
+        while True:
+            head = self._head(connection, batch.run_id)
+            if head is not None and self._is_uncertain and _ends_with(head.row, batch):
+                return head.row.seq  # the commit succeeded before the connection was lost
+            [result] = self._commit(connection, [batch], is_current=True, restored=imported)
+            if result is not None:
+                return result
+
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         """Store whole runs in one transaction, all of them or none."""
         self._is_uncertain = False
@@ -234,14 +261,20 @@ class Appender:
     # -- one batch ------------------------------------------------------------------------------------
 
     def _plan(
-        self, connection: PgConnection, index: int, batch: Batch, heads: dict[str, Head], origin: str = ""
+        self,
+        connection: PgConnection,
+        index: int,
+        batch: Batch,
+        heads: dict[str, Head],
+        origin: str = "",
+        restored: str | None = None,
     ) -> _Plan | None:
         """Check a batch, and prepare its statement; `None` if it has no events. Raises a `JournalError`."""
         run_id = batch.run_id
         head = heads.get(run_id) or self._heads.get(run_id)
         if head is None and (batch.expected_seq or origin):
             head = self._head(connection, run_id)
-        admitted = admit(batch, head.row if head else None, self._history, origin)
+        admitted = admit(batch, head.row if head else None, self._history, origin, restored)
         if admitted is None:
             if batch.blobs:
                 self._store_blobs(connection, batch.blobs)
@@ -289,7 +322,7 @@ class Appender:
             query = _UPDATE
             values |= {"run_id": batch.run_id, "expected": head.row.seq, "prev": bytes.fromhex(head.row.hash)}
             # A run that an earlier batch of the same commit began has no key yet.
-            values["id"] = head.key
+            values |= {"id": head.key, "alike": is_listed_alike(head.row, row)}
         new = [one for one in batch.blobs if one.hash not in self._stored]
         contents = {one.hash: one.content for one in sorted(new, key=lambda one: one.hash)}
         values |= {"names": [bytes.fromhex(name) for name in contents], "contents": list(contents.values())}

@@ -55,6 +55,7 @@ def remove_runs(
         for table in ("inbox", "inbox_heads", "wakes", "claims"):
             change(connection, f"DELETE FROM {table} WHERE run_id = ANY(%s)", (ids,))  # noqa: S608 - constants
         change(connection, "DELETE FROM commits WHERE run = ANY(%s)", (keys,))
+        change(connection, "DELETE FROM run_words WHERE run = ANY(%s)", (keys,))
         change(connection, "DELETE FROM runs WHERE id = ANY(%s)", (keys,))
         change(connection, "INSERT INTO removals SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING", (ids,))
         change(connection, "DELETE FROM blobs WHERE hash = ANY(%s::bytea[])", (unused,))

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -20,17 +20,19 @@ from reyn.journal.canonical import digest
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.packing import head_of, unpack
 from reyn.journal.port import Batch
-from reyn.journal.postgres import deletion
+from reyn.journal.postgres import deletion, ledger
 from reyn.journal.postgres.appends import SELECT_HEAD, STORE_WAKES, Appender, check_names, wake_values
 from reyn.journal.postgres.inspection import Inspection, inspect
 from reyn.journal.postgres.keeper import Keeper
 from reyn.journal.postgres.leases import ALL_CLAIMS, HeldClaim, Leases
 from reyn.journal.postgres.link import Link, change, fetch
+from reyn.journal.postgres.run_list import postgres_source, replace_words
 from reyn.journal.postgres.schema import prepare
 from reyn.journal.postgres.shares import SHARES_BALANCE
 from reyn.journal.registry import GENESIS
 from reyn.journal.results import AccessToken, Approval
 from reyn.journal.rows import Head, RowDamaged, decode_head, decode_spent, total_charges
+from reyn.journal.run_list import read_count, read_page, read_unindexed
 from reyn.journal.spending import Balance, SpendRow
 from reyn.journal.wakes import PendingWake, Wake, microseconds, to_wake
 from reyn.journal.workers import FORGOTTEN_AFTER, WorkerReport, to_report
@@ -38,10 +40,13 @@ from reyn.journal.workers import FORGOTTEN_AFTER, WorkerReport, to_report
 if TYPE_CHECKING:
     from reyn.journal.canonical import Blob
     from reyn.journal.lifecycle import RunRow
-    from reyn.journal.port import Deletion
+    from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
+    from reyn.journal.port import Bookkeeping, Deletion
     from reyn.journal.postgres.address import JournalAddress
     from reyn.journal.postgres.link import PgConnection
     from reyn.journal.registry import Event
+
+T = TypeVar("T")
 
 _COMMITS_PER_PAGE = 300
 _COMMITS = "SELECT seq, hashes, events FROM commits WHERE run = %s AND seq > %s ORDER BY seq LIMIT %s"
@@ -88,6 +93,7 @@ class PostgresJournal:
             self._writer.close()
             raise
         self._leases = Leases(self._reader, address.lease)
+        self._run_list = postgres_source(self._reader)
         self._keeper = Keeper(address, self._leases)
         self._leases.on_claim = self._keeper.start
         self._appender = Appender(self._writer, self._leases, self._all_events)
@@ -114,6 +120,9 @@ class PostgresJournal:
         if woken := [one.run_id for batch in batches for one in batch.wakes]:
             self._keeper.hint(woken)
         return results
+
+    def restore(self, batch: Batch, imported: str) -> int:
+        return self._appender.restore(batch, imported)
 
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         self._appender.import_runs(batches, origin)
@@ -184,6 +193,26 @@ class PostgresJournal:
         where, values = ("WHERE run_id >= %s AND run_id < %s", (prefix, f"{prefix}\U0010ffff")) if prefix else ("", ())
         found = self._reader.rows(f"{SELECT_HEAD} {where} ORDER BY started DESC, run_id DESC", values)
         return [self._to_head(columns).row for columns in found]
+
+    def page(self, query: RunQuery, limit: int, after: str = "") -> list[RunRow]:
+        if any("\0" in text for text in (query.skill or "", query.prefix, after)):
+            return []
+        return self._listed(lambda: read_page(self._run_list, query, limit, after))
+
+    def unindexed(self, limit: int) -> list[UnindexedRun]:
+        return self._listed(lambda: read_unindexed(self._run_list, limit))
+
+    def count_unindexed(self) -> int:
+        return read_count(self._run_list)
+
+    def store_words(self, found: Sequence[IndexedRun]) -> None:
+        self._reader.run(lambda connection: replace_words(connection, found))
+
+    def _listed(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except RowDamaged as error:
+            raise StoreDamaged(f"the journal `{self.address}` is damaged: {error}") from error
 
     def reserving(self) -> list[RunRow]:
         return [
@@ -339,6 +368,13 @@ class PostgresJournal:
             return total_charges(found)
 
         return self._reader.run(select)
+
+    def ledger(self) -> Bookkeeping:
+        return self._reader.run(lambda connection: ledger.fetch_ledger(connection, self.charges()))
+
+    def restore_ledger(self, found: Bookkeeping) -> None:
+        self._writer.run(lambda connection: ledger.replace_ledger(connection, found))
+        self._appender.forget()
 
     # -- deleting -------------------------------------------------------------------------------------
 

@@ -34,12 +34,17 @@ CREATE TABLE runs (
     rules int NOT NULL, started bigint NOT NULL, parent text COLLATE "C" NOT NULL, fork_of text COLLATE "C" NOT NULL,
     fork_seq bigint NOT NULL, imported text NOT NULL, seq bigint NOT NULL, updated bigint NOT NULL, hash bytea NOT NULL,
     state bytea NOT NULL, status text NOT NULL, taken bigint NOT NULL, charged text NOT NULL, reserving bool NOT NULL,
-    fence bigint NOT NULL DEFAULT 0) WITH (fillfactor = 70);
+    fence bigint NOT NULL DEFAULT 0, unindexed bigint NOT NULL DEFAULT 1) WITH (fillfactor = 70);
 CREATE INDEX runs_by_start ON runs (started, run_id);
+CREATE INDEX runs_by_status ON runs (status, started, run_id);
+CREATE INDEX runs_by_skill ON runs (skill, status, started, run_id);
+CREATE INDEX runs_unindexed ON runs (id) WHERE unindexed > 0;
 CREATE INDEX runs_by_parent ON runs (parent) WHERE parent <> '';
 CREATE INDEX runs_by_origin ON runs (fork_of) WHERE fork_of <> '';
 CREATE INDEX runs_by_charge ON runs (charged) WHERE charged <> '';
 CREATE INDEX runs_reserving ON runs (id) WHERE reserving;
+CREATE TABLE run_words (run bigint PRIMARY KEY, words tsvector NOT NULL);
+CREATE INDEX run_words_by_word ON run_words USING gin (words);
 CREATE TABLE commits (run bigint, seq bigint, hashes bytea NOT NULL, events bytea NOT NULL, PRIMARY KEY (run, seq));
 ALTER TABLE commits ALTER COLUMN events SET STORAGE EXTERNAL;
 CREATE TABLE blobs (hash bytea PRIMARY KEY, content bytea NOT NULL);

@@ -333,10 +333,6 @@ def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:
     return state if body.visit is None or not body.mutations else on_transcript_change(state, body)
 
 
-def on_conversation_renamed(state: RunState, body: kinds.ConversationRenamed) -> RunState:
-    return replace(state, title=body.title)
-
-
 def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
     """Count the answers of a background run since the last report towards the limits of this run."""
     models, received = state.models, state.received

@@ -99,7 +99,6 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ContextCompacted: rules.on_transcript_change,
     kinds.MemoryChanged: rules.on_transcript_change,
     kinds.ContextMutated: rules.on_context_mutated,
-    kinds.ConversationRenamed: rules.on_conversation_renamed,
     kinds.MessageQueued: rules.on_message_queued,
     kinds.MessageTaken: rules.on_message_taken,
     kinds.OpStarted: rules.on_op_started,

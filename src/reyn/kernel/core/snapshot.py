@@ -382,8 +382,6 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     """The transcripts of conversations, and of the visit in progress with native tool calls, by key."""
     sharing: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """The keys of the transcripts that phases share, by phase. The key of any other transcript is its phase."""
-    title: str = ""
-    """The title that a user gave the conversation."""
     threads: dict[str, AgentThread] = {}  # noqa: RUF012 - msgspec copies it
     """The conversations with other agents, by agent."""
     received: ReceivedMessage | None = None
