@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import httpx2
 from reyn.api import ChatRuntime
 from reyn.gateway import Gateway, create_app
 from reyn.gateway.access import new_token
+from reyn.gateway.server import ServerSettings, Started, serve
 from reyn.journal import MemoryJournal
 from reyn.journal.results import SCOPES, TokenScope
 from reyn.testing import ScriptedModel
@@ -65,3 +67,32 @@ async def ended(http: httpx2.AsyncClient, run: str) -> dict[str, Any]:
     async with http.stream("GET", f"/api/runs/{run}/stream") as response:
         await response.aread()
     return (await http.get(f"/api/runs/{run}")).json()
+
+
+@contextmanager
+def served_on_socket(root: Path, model: Any) -> Iterator[tuple[str, str]]:
+    """Run the server on a socket, in a thread; yield its address and a token that may do everything."""
+    begun, found, stopping = threading.Event(), [], []
+
+    async def work() -> None:
+        async with ChatRuntime.open(root, model=model, trust=True) as runtime:
+            secret = new_token(runtime.services.journal, "all", SCOPES, now=runtime.services.clock.now())
+
+            def on_start(started: Started) -> None:
+                found.extend((started.url, secret))
+                begun.set()
+
+            task = asyncio.ensure_future(serve(runtime, ServerSettings(port=0), user="ada", on_start=on_start))
+            stopping.append((asyncio.get_running_loop(), task))
+            with suppress(asyncio.CancelledError):
+                await task
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    try:
+        assert begun.wait(120)
+        yield found[0], found[1]
+    finally:
+        loop, task = stopping[0]
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()

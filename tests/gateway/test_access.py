@@ -187,7 +187,7 @@ def test_a_session_expires_and_ends_with_its_token(tmp_path: Path):
                 await http.post("/api/session", json={"secret": secret})
                 assert (await http.get("/api/runs")).status_code == 200
                 if end == "expired":
-                    clock.advance(13 * 3600 * 1_000_000)
+                    clock.advance(13 * 3600)
                 else:
                     revoke_token(served.site.runtime.services.journal, "dash")
                     secret = served.token("view", name="dash")
@@ -206,7 +206,7 @@ def test_a_session_lasts_no_longer_than_its_token_and_opens_no_other(tmp_path: P
             assert 590 < int(re.findall(r"Max-Age=(\d+)", entered.headers["set-cookie"])[0]) <= 600
             session = http.cookies["reyn_session"]
             assert (await http.post("/api/session", json={"secret": session})).status_code == 401
-            clock.advance(601 * 1_000_000)
+            clock.advance(601)
             assert (await http.get("/api/runs")).status_code == 401
 
     run_async(work)
@@ -238,7 +238,7 @@ def test_failed_attempts_are_limited_and_lock_nobody_out(tmp_path: Path):
             assert (wrong.status_code, wrong.headers["retry-after"]) == (429, "60")
             assert (await http.get("/api/runs", headers={"Authorization": f"Bearer {token}"})).status_code == 200
             assert (await http.post("/api/session", json={"secret": code})).status_code == 200
-            clock.advance(-86_400 * 1_000_000)
+            clock.advance(-86_400)
             assert (await http.post("/api/session", json={"secret": "x"})).status_code == 401, "the clock was set back"
 
     run_async(work)

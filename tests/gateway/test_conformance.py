@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,13 @@ from reyn.client import (
     SyncClient,
 )
 from reyn.errors import QuestionUnknown, ReynError, RunIdTaken, RunNotFound, RunNotResumable, SkillNotFound
-from reyn.gateway.access import new_token
-from reyn.gateway.server import ServerSettings, Started, serve
-from reyn.journal.results import SCOPES
 from reyn.runs.recorded import Runs
 from reyn.runtime.conversations import Conversations
 from reyn.runtime.permissions import Permissions
 from reyn.runtime.project import Project
 from reyn.runtime.workers import Workers
 from reyn.testing import ScriptedModel
-from tests.gateway.support import QUESTION
+from tests.gateway.support import QUESTION, served_on_socket
 from tests.support import act, file, finish, go, two_phases, write_skill
 
 PAIRS: list[tuple[type, type]] = [
@@ -170,35 +165,6 @@ def test_attributes_are_the_same_objects_by_name(tmp_path: Path):
 # -- the same program, four times ---------------------------------------------------------------------
 
 
-@contextmanager
-def served(root: Path, model: Any) -> Iterator[tuple[str, str]]:
-    """Run the server on a socket, in a thread; yield its address and a token that may do everything."""
-    begun, found, stopping = threading.Event(), [], []
-
-    async def work() -> None:
-        async with ChatRuntime.open(root, model=model, trust=True) as runtime:
-            secret = new_token(runtime.services.journal, "all", SCOPES, now=runtime.services.clock.now())
-
-            def on_start(started: Started) -> None:
-                found.extend((started.url, secret))
-                begun.set()
-
-            task = asyncio.ensure_future(serve(runtime, ServerSettings(port=0), user="ada", on_start=on_start))
-            stopping.append((asyncio.get_running_loop(), task))
-            with suppress(asyncio.CancelledError):
-                await task
-
-    thread = threading.Thread(target=lambda: asyncio.run(work()))
-    thread.start()
-    try:
-        assert begun.wait(120)
-        yield found[0], found[1]
-    finally:
-        loop, task = stopping[0]
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-
-
 FORMS = ("embedded", "embedded, synchronous", "remote", "remote, synchronous")
 Program = Callable[[Any], Awaitable[None]]
 
@@ -240,7 +206,7 @@ def execute(form: str, tmp_path: Path) -> Callable[[list[Any], Program], None]:
             kind: Any = SyncChatRuntime if "synchronous" in form else ChatRuntime
             asyncio.run(work(kind.open(tmp_path, model=model, trust=True)))
             return
-        with served(tmp_path, model) as (url, token):
+        with served_on_socket(tmp_path, model) as (url, token):
             client: Any = SyncClient if "synchronous" in form else Client
             asyncio.run(work(client.connect(url, token)))
 
@@ -458,7 +424,7 @@ def test_what_is_read_is_the_same_value(tmp_path: Path):
                     assert plain(theirs) == plain(mine, like=theirs), path
                     assert isinstance(mine, type(theirs)), path
 
-    with served(tmp_path, ScriptedModel([])) as (url, token):
+    with served_on_socket(tmp_path, ScriptedModel([])) as (url, token):
         asyncio.run(compare(url, token))
 
 

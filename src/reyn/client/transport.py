@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SECONDS = 60
-_RECONNECTS = 5
+PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 2.0, 2.0)
+"""Seconds before each attempt to continue a stream that broke. With an event, counting begins anew."""
 
 
 class ServerSentEvent(NamedTuple):
@@ -95,6 +97,7 @@ class Transport:
         params = {name: str(value).lower() for name, value in (query or {}).items() if value}
         while True:
             headers = self._headers | {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+            error: Exception | None = None
             try:
                 async with self._http.stream("GET", path, params=params, headers=headers) as response:
                     if response.status_code >= 400:
@@ -106,12 +109,13 @@ class Transport:
                         yield event
                         if event.event == "end":
                             return
-            except self._error as error:
-                if failures >= _RECONNECTS:
-                    raise ServerUnavailable(f"the stream broke: {str(error) or type(error).__name__}") from error
+            except self._error as broken:
+                error = broken
+            if failures >= len(PAUSES):
+                reason = f": {str(error) or type(error).__name__}" if error is not None else " before the run"
+                raise ServerUnavailable(f"the stream ended{reason}") from error
+            await asyncio.sleep(PAUSES[failures])
             failures += 1
-            if failures > _RECONNECTS:
-                raise ServerUnavailable("the stream ended before the run")
 
     async def close(self) -> None:
         """Close the connections."""

@@ -63,11 +63,15 @@ class RequestGuard:
             return
         request, started, status = Request(scope), time.perf_counter(), [0]
 
+        is_refused = False
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status[0] = message["status"]
                 names = {name.lower() for name, _ in message["headers"]}
                 own = [(name.lower().encode(), text.encode()) for name, text in HEADERS.items()]
+                if is_refused:  # what follows may not be what it seems
+                    own.append((b"connection", b"close"))
                 message["headers"] = [*message["headers"], *(pair for pair in own if pair[0] not in names)]
             await send(message)
 
@@ -77,6 +81,7 @@ class RequestGuard:
             self._check_session(request)
             await self._app(scope, _bounded(receive), send_guarded)
         except ReynError as error:
+            is_refused = True
             if not status[0]:
                 await problem_response(error)(scope, receive, send_guarded)
         finally:
@@ -100,6 +105,8 @@ class RequestGuard:
             raise RequestRefused("the request comes from a page of another site")
 
     def _check_size(self, request: Request) -> None:
+        if "transfer-encoding" in request.headers and "content-length" in request.headers:
+            raise RequestRefused("the request has two lengths, which a proxy may read differently")
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MAX_BODY:
             raise RequestTooLarge(f"the body is larger than {MAX_BODY:,} bytes")

@@ -23,7 +23,7 @@ def _lines(site: Gateway) -> Iterator[str]:
     for status, count in sorted(statuses.items()):
         yield f'reyn_runs{{status="{status}"}} {count}'
     ages = [
-        (now - row.updated) / 1e6
+        max(0, now - row.updated) / 1e6
         for row in rows
         if row.status == "waiting" and row.wait is not None and row.wait.run is None and not row.wait.is_message
     ]
