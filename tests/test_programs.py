@@ -60,7 +60,9 @@ def test_the_benchmarks_run_and_print_every_figure():
     assert all(name.startswith("fsyncs") for name in missing), "only fsyncs need a program that may not be there"
     assert figures.pop("commits per read") < 1  # ops that only read share commits
     assert all(figure is None or figure > 0 for figure in figures.values())
-    assert figures["database bytes per visit, without content"] < 9_000  # empty tables count in a short run
+    assert (
+        figures["database bytes per visit, without content"] < 10_000
+    )  # empty tables and indexes count in a short run
 
 
 @real

@@ -61,6 +61,7 @@ ARGUMENTS: dict[str, tuple[str | tuple[str, str], ...]] = {
     "queue": ("",),
     "worker": ("--help",),  # it does not end
     "workers": ("",),
+    "journal copy": (".reyn copied",),
     "watch": ("submitted --help",),
     # Runs of the user's own come first; what is deleted comes last.
     "run": (

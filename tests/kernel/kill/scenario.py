@@ -66,6 +66,8 @@ class Stuck(Exception):
 
 def answer_to(wait: Any) -> Any:
     """Return what the user answers: a deletion and a first draft are not approved, everything else is."""
+    if wait.reason == "retry":
+        return "now"
     if wait.reason == "decision":
         return {"decision": "reject", "remark": "again"} if '"first draft"' in wait.message else "approve"
     if wait.reason != "approval":
