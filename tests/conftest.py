@@ -3,8 +3,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
+import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +27,35 @@ for _name in [name for name in os.environ if name.startswith("REYN_") or name.lo
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class OwnedConnection(sqlite3.Connection):
+    """Names the test that opened it and left it open: Python finds that later, in another test, and from 3.13 on."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self._is_open, self._owner = False, os.environ.get("PYTEST_CURRENT_TEST", "no test")
+        super().__init__(*args, **settings)
+        self._is_open = True
+
+    def close(self) -> None:
+        self._is_open = False
+        super().close()
+
+    def __del__(self) -> None:
+        if self._is_open:
+            self.close()
+            warnings.warn(f"a database that was opened by {self._owner} was not closed", ResourceWarning, stacklevel=1)
+
+
+connect_database = sqlite3.connect
+
+
+def connect_owned(*args: Any, **settings: Any) -> sqlite3.Connection:
+    connection: sqlite3.Connection = connect_database(*args, **{"factory": OwnedConnection} | settings)
+    return connection
+
+
+sqlite3.connect = connect_owned  # type: ignore[assignment]
 
 
 def pytest_report_header() -> str:

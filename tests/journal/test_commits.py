@@ -89,9 +89,10 @@ def test_background_runs_do_not_block_the_end_of_the_loop(spin: Path):
         rt = endless(spin, journal)
         tasks = [asyncio.create_task(rt.run("spin", IN, run_id=f"r{number}")) for number in range(4)]
         await journal.reached()
-        return tasks  # still running: the loop cancels them when it ends
+        return journal, tasks  # still running: the loop cancels them when it ends
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    journal, _ = asyncio.run(asyncio.wait_for(main(), 60))
+    journal.close()
     check_all(spin, 4)
 
 
