@@ -14,7 +14,7 @@ from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.handoff import HEADER, PhaseHandoff
 from reyn.errors import ReplayMismatch, RunBlocked, StoreUnavailable
 from reyn.journal import MemoryJournal
-from reyn.kernel.core.snapshot import MAX_HANDOFFS
+from reyn.kernel.core.history import MAX_HANDOFFS
 from reyn.runs.archive import ImportLimits, read_archive
 from reyn.testing import SteppingClock
 from tests.fuzz.archives import Archive

@@ -8,8 +8,8 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.journal import MemoryJournal
+from reyn.kernel.core.history import MAX_DECISIONS
 from reyn.kernel.core.run_state import fold
-from reyn.kernel.core.snapshot import MAX_DECISIONS
 from reyn.testing import ScriptedModel
 from tests.kernel.support import IN, Project
 from tests.support import act, file, finish, go, question, write_skill

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.journal import kinds
-from reyn.kernel.core.snapshot import History
+from reyn.kernel.core.history import History
 from reyn.lint import lint_skill
 from tests.kernel.support import Project
 from tests.support import NOTE, go

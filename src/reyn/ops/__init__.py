@@ -7,19 +7,8 @@ To add a kind, write one module with such an object and register it. `reyn.permi
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.op import plan_write
-from reyn.ops.op import (
-    Call,
-    DerivableChanges,
-    Env,
-    HasOverview,
-    Op,
-    OpSetup,
-    Overview,
-    Plan,
-    Result,
-    RunOutcome,
-    Targeted,
-)
+from reyn.ops.op import Call, DerivableChanges, Env, Op, OpSetup, Plan, Result, RunOutcome, Targeted
+from reyn.ops.overviews import HasOverview, Overview
 from reyn.ops.table import OpTable, standard_ops
 from reyn.permissions import Denied
 from reyn.vocabulary import OpForm, OpSpec

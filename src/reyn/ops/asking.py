@@ -9,7 +9,8 @@ import msgspec
 from reyn.errors import ReynError
 from reyn.journal import Blob, canonical, digest
 from reyn.journal.kinds import AskRequest, MessageRequest
-from reyn.ops.op import Call, Env, MessageOutcome, Overview, Plan, Result
+from reyn.ops.op import Call, Env, MessageOutcome, Plan, Result
+from reyn.ops.overviews import Overview
 from reyn.permissions import Denied
 from reyn.skills.agents import Agents, agent_of
 from reyn.vocabulary.schemas import STRING, array, boolean, single_form, text

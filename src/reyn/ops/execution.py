@@ -20,19 +20,8 @@ from reyn.journal import APPROVAL_DIGITS, Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.budget import EffectUnknown, OpRefused
-from reyn.ops.op import (
-    Call,
-    Env,
-    HasOverview,
-    HoldsSecret,
-    Op,
-    Overview,
-    Plan,
-    Preparable,
-    Result,
-    Targeted,
-    Versioned,
-)
+from reyn.ops.op import Call, Env, HoldsSecret, Op, Plan, Preparable, Result, Targeted, Versioned
+from reyn.ops.overviews import HasOverview, Overview
 from reyn.permissions import Allowed, Denied, NeedsApproval, Verdict, refusal, unnamed_target
 from reyn.permissions.gate import DUE_APPROVALS
 from reyn.vocabulary.schemas import OP_STATUSES

@@ -30,17 +30,8 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
-from reyn.ops.op import (
-    MAX_LISTING_AGE,
-    Call,
-    Env,
-    MemoryOutcome,
-    Overview,
-    Plan,
-    RecordedChanges,
-    Result,
-    fitting,
-)
+from reyn.ops.op import Call, Env, MemoryOutcome, Plan, RecordedChanges, Result
+from reyn.ops.overviews import MAX_LISTING_AGE, Overview, fitting
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.permissions.gate import SHARED, any_memory
 from reyn.ranking import best_matches

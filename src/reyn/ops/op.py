@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -22,7 +22,7 @@ from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
-from reyn.vocabulary import OpSpec, OpTarget, is_error_name
+from reyn.vocabulary import OpSpec, is_error_name
 from reyn.workspace import Change, FileError, Location, PathInvalid, RecordedFiles, Roots
 
 if TYPE_CHECKING:
@@ -341,34 +341,6 @@ class ProjectOp:
         return self._setup
 
 
-class Overview(msgspec.Struct, frozen=True):
-    """What an op can act on, for the prompt of a conversation.
-
-    Attributes:
-        heading: The heading of the list.
-        lines: One line for each thing.
-        targets: The things that a call can name; `None` if calls are not limited to what is listed.
-    """
-
-    heading: str
-    lines: tuple[str, ...]
-    targets: tuple[OpTarget, ...] | None = None
-
-
-@runtime_checkable
-class HasOverview(Protocol):
-    """An op that lists what it can act on. Its specification sets `has_overview`."""
-
-    def overview(self, query: str, env: Env) -> Overview:
-        """Return what the op can act on now, without side effects.
-
-        Args:
-            query: What the user said last. If not everything fits the prompt, what matches it best comes first.
-            env: What the op may use.
-        """
-        ...
-
-
 @runtime_checkable
 class Targeted(Protocol):
     """An op with a target, such as a program, a host or a tool, that permission rules can name."""
@@ -436,18 +408,3 @@ class DerivableResult(Protocol):
 def approval_of(verdict: Verdict | None) -> str | None:
     """Return the rule that wants a person to approve; `None` if none does."""
     return verdict.rule if isinstance(verdict, NeedsApproval) else None
-
-
-MAX_LISTING_AGE = 1.0
-"""Overviews notice a file that was written in place after so many seconds at most, and any other change at once."""
-
-
-def fitting(lines: Sequence[str], order: Iterable[int], max_chars: int) -> list[int]:
-    """Return the numbers of the lines that fit a size, in their order."""
-    chosen: list[int] = []
-    for number in order:
-        max_chars -= len(lines[number])
-        if max_chars < 0:
-            break
-        chosen.append(number)
-    return chosen

@@ -14,19 +14,8 @@ from msgspec.structs import replace
 from reyn.errors import ReynError
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
-from reyn.ops.op import (
-    MAX_LISTING_AGE,
-    Call,
-    Env,
-    OpSetup,
-    Overview,
-    Plan,
-    ProjectOp,
-    Result,
-    RunOutcome,
-    approval_of,
-    fitting,
-)
+from reyn.ops.op import Call, Env, OpSetup, Plan, ProjectOp, Result, RunOutcome, approval_of
+from reyn.ops.overviews import MAX_LISTING_AGE, Overview, fitting
 from reyn.permissions import Denied, Verdict
 from reyn.ranking import Ranking
 from reyn.skills.agents import agent_of

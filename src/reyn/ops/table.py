@@ -22,7 +22,8 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.asking import AskAgentOp, AskUserOp
 from reyn.ops.file.op import FileOp
 from reyn.ops.memory import CompactOp, ForgetOp, RecallOp, RememberOp
-from reyn.ops.op import HasOverview, Op, OpSetup, ProjectOp
+from reyn.ops.op import Op, OpSetup, ProjectOp
+from reyn.ops.overviews import HasOverview
 from reyn.ops.programs import SandboxedExecOp, ShellOp
 from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import JudgeOutputOp, RunSkillOp, StartSkillOp

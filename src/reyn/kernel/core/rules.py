@@ -11,7 +11,8 @@ from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
 from reyn.journal import kinds
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of, sharing_after
-from reyn.kernel.core.snapshot import POSTPROCESSOR, CompletedVisit, Ending, Output, PersonInput, Recovery, RunState
+from reyn.kernel.core.history import CompletedVisit
+from reyn.kernel.core.snapshot import POSTPROCESSOR, Ending, Output, PersonInput, Recovery, RunState
 
 _SETTLED = Recovery()
 

@@ -11,7 +11,7 @@ from reyn.context.field_order import plain_text
 from reyn.context.frame import Rollback
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
-from reyn.kernel.core.snapshot import MAX_DONE
+from reyn.kernel.core.history import MAX_DONE
 from reyn.kernel.visit.skill_state import ReadContent, shown_state
 from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.turn import PreparedInput
