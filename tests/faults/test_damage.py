@@ -17,7 +17,7 @@ from reyn import OSRuntime
 from reyn.errors import BlobMissing, ChainBroken, EventInvalid, InternalError, ReynError, StoreDamaged
 from reyn.testing import ScriptedModel
 from tests.faults.support import ask_and_write, reyn
-from tests.journal.stored import change_event, change_events, editing, remove_event
+from tests.journal.stored import change_event, change_events, editing, remove_event, verify
 from tests.support import act, file, finish, go, question
 
 PAGE = 8192
@@ -196,7 +196,7 @@ def test_verify_names_the_first_bad_event(stored: StoredProject):
             "one",
         )
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
-            OSRuntime.open(stored.root).runs.verify("one")
+            verify(stored.root, "one")
     result = reyn(stored.root, "verify", "one")
     assert result.is_error(ChainBroken.code)
     assert f"event {last} " in result.err
@@ -208,7 +208,7 @@ def test_a_modified_event_is_detected_in_every_part(stored: StoredProject, part:
     stored.restore()
     change_event(stored.database, 5, "one", **{part: b"7"})
     with pytest.raises(ChainBroken, match=r"\bevent 5\b"):
-        OSRuntime.open(stored.root).runs.verify("one")
+        verify(stored.root, "one")
 
 
 @pytest.mark.parametrize("column", ["hashes", "events"])
@@ -232,7 +232,7 @@ def test_a_commit_with_a_damaged_column_is_detected(stored: StoredProject, colum
     assert results["verify one"] == ChainBroken.code
     assert wrong_results(stored, results) == {}
     with pytest.raises(ChainBroken, match=rf"\bevent {before + 1}\b"):
-        OSRuntime.open(stored.root).runs.verify("one")
+        verify(stored.root, "one")
 
 
 def test_a_missing_event_is_detected(stored: StoredProject):
@@ -241,7 +241,7 @@ def test_a_missing_event_is_detected(stored: StoredProject):
         stored.restore()
         remove_event(stored.database, seq, "one")
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
-            OSRuntime.open(stored.root).runs.verify("one")
+            verify(stored.root, "one")
 
 
 def test_a_missing_commit_is_detected(stored: StoredProject):
@@ -251,7 +251,7 @@ def test_a_missing_commit_is_detected(stored: StoredProject):
     for before, key in pairwise([1 << 32, *keys]):
         stored.change("DELETE FROM commits WHERE id = ?", key)
         with pytest.raises(ChainBroken, match=rf"\bevent {(before & 0xFFFF) + 1}\b"):
-            OSRuntime.open(stored.root).runs.verify("one")
+            verify(stored.root, "one")
 
 
 def test_modified_or_missing_content_is_detected(stored: StoredProject):
@@ -277,13 +277,13 @@ def test_modified_or_missing_content_is_detected(stored: StoredProject):
 def test_a_row_that_contradicts_its_events_is_detected(stored: StoredProject, change: str):
     stored.change(f"UPDATE runs SET {change} WHERE run_id = 'waits'")
     with pytest.raises(ChainBroken, match="in the list of runs does not match"):
-        OSRuntime.open(stored.root).runs.verify("waits")
+        verify(stored.root, "waits")
 
 
 def test_a_renamed_run_is_detected(stored: StoredProject):
     stored.change("UPDATE runs SET run_id = 'another' WHERE run_id = 'one'")
     with pytest.raises(ChainBroken, match="opens a run `one`"):
-        OSRuntime.open(stored.root).runs.verify("another")
+        verify(stored.root, "another")
 
 
 @pytest.mark.parametrize(

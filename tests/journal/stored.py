@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from reyn import SyncRuntime
+
 _LINE = re.compile(rb'\[(\d+),(\d+),"([^"]*)",(\d+),(.*)\]')
 _FIELDS = ("seq", "ts", "kind", "v", "data")
 Stored = dict[str, bytes]
@@ -48,3 +50,9 @@ def change_event(database: Path, seq: int, run: str = "", /, **fields: bytes) ->
 
 def remove_event(database: Path, seq: int, run: str = "") -> None:
     change_events(database, lambda stored: None if int(stored["seq"]) == seq else stored, run)
+
+
+def verify(root: Path, run_id: str) -> None:
+    """Check the hash chain of a run in the journal of a project."""
+    with SyncRuntime.open(root) as rt:
+        rt.runs.verify(run_id)

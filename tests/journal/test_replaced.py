@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from reyn import OSRuntime, SyncRuntime
+from reyn import OSRuntime
 from reyn.errors import StoreDamaged, StoreUnavailable
 from reyn.testing import ScriptedModel
 from reyn.testing.crash import KILLED, in_child
+from tests.journal.stored import verify
 from tests.support import finish, go, write_skill
 
 CHANGED = "was (deleted, moved or replaced|truncated) while it was in use"
@@ -168,12 +169,7 @@ def test_a_process_that_uses_an_index_without_a_path_does_not_open_the_journal_a
             OSRuntime.open(tmp_path).runs.find("r")
 
     assert in_child(stops) == 0
-    verify(tmp_path)
-
-
-def verify(root: Path) -> None:
-    with SyncRuntime.open(root) as rt:
-        rt.runs.verify("r")
+    verify(tmp_path, "r")
 
 
 def replace_log_by_an_older_one(state: Path) -> None:
@@ -238,8 +234,8 @@ def test_a_journal_without_a_loss_opens_beside_others_in_any_state(tmp_path: Pat
             for number in range(3):  # this process and others, while the log grows
                 async with OSRuntime.open(tmp_path, model=ScriptedModel(ANSWERS)) as second:
                     assert (await second.run("s", {"text": "in"}, run_id=f"s{number}")).ok
-                assert in_child(lambda: verify(tmp_path)) == 0
+                assert in_child(lambda: verify(tmp_path, "r")) == 0
                 assert (await rt.run("s", {"text": "in"}, run_id=f"t{number}")).ok
 
     asyncio.run(scenario())
-    verify(tmp_path)
+    verify(tmp_path, "r")
