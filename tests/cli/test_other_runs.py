@@ -69,6 +69,17 @@ def test_an_invalid_fork_is_rejected(ran: Path, reyn, options):
     assert len(reyn("runs", "--json").json) == 1
 
 
+def test_a_fork_takes_an_answer_that_fits_and_refuses_another(ran: Path, reyn):
+    (ran / "own.json").write_text('{"control": {}}')
+    refused = reyn("fork", "r", "--answer", "own.json", "--run-id", "f")
+    assert (refused.code, refused.out) == (2, "")
+    assert "the answer does not fit model call" in refused.err
+    assert "reyn frame r" in refused.err
+    assert [one["run_id"] for one in reyn("runs", "--json").json] == ["r"]
+    (ran / "own.json").write_text(json.dumps(finish("mine")))
+    assert '"text": "mine"' in reyn("fork", "r", "--answer", "own.json", "--run-id", "f").out
+
+
 def test_a_rerun_is_identical_until_its_model_differs(ran: Path, reyn):
     assert reyn("rerun", "r", "--run-id", "again").out.startswith(
         "run again · pair · scripted:answers.jsonl · rerun of r"

@@ -157,3 +157,94 @@ def test_a_payment_of_a_branch_is_not_made_again(
             assert (await rt.runs.replay(changed)).events == rt.runs.verify(changed).events
 
     asyncio.run(scenario())
+
+
+class Clerk:
+    """A model whose branches pay first, if they act, and then fail or complete."""
+
+    name, answer_form = "clerk", "full"
+
+    def __init__(self, failing: str, *, acts: bool) -> None:
+        self.failing, self._acts = failing, acts
+        self.completed: list[str] = []
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        answer: Any = finish()
+        if request.phase == "lf":
+            name = request.input["data"]["text"]
+            has_paid = any(f"paid {name}" in (message.text or "") for message in request.messages)
+            if self._acts and not has_paid:
+                answer = act({"kind": "pay", "to": name})
+            elif name in self.failing:
+                answer = "no"
+            else:
+                self.completed.append(name)
+        return ModelAnswer(answer if isinstance(answer, str) else json.dumps(answer))
+
+
+def write_payments(root: Path, settings: str) -> None:
+    """A skill whose entry pays everybody in a list, each in a branch."""
+    folder = write_skill(
+        root,
+        "top",
+        {"tp": ["last"], "last": ["end"]},
+        artifacts={"list": OPEN, "notes": OPEN},
+        inputs={"tp": "list", "last": "notes"},
+        skill_keys=f"nodes:\n  tp: {{each: {{in: data.items, do: lf, output: note, {settings}, as: notes}}\n",
+    )
+    (folder / "phases/tp.md").write_text("---\ntype: phase\nname: tp\ninput: list\n---\n")
+    branch = "---\ntype: phase\nname: lf\ninput: note\nallowed_ops: [pay]\n---\nPay.\n"
+    (folder / "phases/lf.md").write_text(branch)
+
+
+@pytest.mark.parametrize(
+    "settings", ["}", "}, need: 2", "}, on_item_error: retry", "}, need: 1, on_item_error: collect"]
+)
+@pytest.mark.parametrize("failing", ["a", "bc", "abc"])
+@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize("acts", [False, True])
+def test_a_fork_of_a_run_whose_branches_failed_executes_what_is_missing(
+    tmp_path: Path, settings: str, failing: str, parallel: int, acts: bool
+):
+    """Branches that completed stay. Another one is executed again, after a question if it has acted."""
+    paid: list[str] = []
+
+    @tool(effect="unsafe", permission=None)
+    async def pay(to: str) -> str:
+        """Pay someone."""
+        paid.append(to)
+        return f"paid {to}"
+
+    write_payments(tmp_path, f"max_parallel: {parallel}{settings}")
+    clerk = Clerk(failing, acts=acts)
+    options: dict[str, Any] = {"model": clerk, "journal": MemoryJournal(), "ops": [pay], "trust": True}
+
+    async def answered(rt: OSRuntime, result: Any, reply: str) -> Any:
+        while result.status == "waiting":
+            before = list(paid)
+            assert all(f'"to":"{name}"' not in result.question.message or name in paid for name in "abc")
+            rt.answer(result.run_id, result.question.id, reply)
+            assert paid == before
+            result = await rt.resume(result.run_id)
+        return result
+
+    async def scenario() -> None:
+        async with OSRuntime.open(tmp_path, max_phase_retries=0, **options) as rt:
+            result = await rt.run("top", {"items": [{"text": name} for name in "abc"]}, run_id="k")
+            result = await answered(rt, result, "failed")
+            if result.ok:
+                return
+            assert result.status == "failed"
+            before, clerk.failing, clerk.completed = list(paid), "", []
+            result = await rt.fork("k", run_id="f")
+            assert paid[len(before) :] == [] or not {*paid[len(before) :]} & {*before}, "repeated without a question"
+            assert not result.warnings
+            result = await answered(rt, result, "again")
+            assert result.ok, result.reason
+            [point] = [one.data["point"]["seq"] for one in rt.runs.events("f") if one.kind == "run_forked"]
+            ended = [one for one in rt.runs.events("f") if one.kind == "child_ended" and one.seq <= point]
+            kept = {"abc"[int(one.data["call"][2]) - 1] for one in ended if "artifact" in one.data}
+            assert not kept & {*clerk.completed}
+            assert (await rt.runs.replay("f")).events == rt.runs.verify("f").events
+
+    asyncio.run(scenario())

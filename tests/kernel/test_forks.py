@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from reyn.errors import ArchiveInvalid, ForkImpossible, RunIdTaken, UpgradeIncom
 from reyn.journal.sqlite import SqliteJournal
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan
 from reyn.runs.timeline import Timeline
+from reyn.testing import ScriptedModel
 from reyn.vocabulary.schemas import arguments as fields
 from reyn.vocabulary.schemas import result, text
 from tests.kernel.support import Project
@@ -37,6 +39,7 @@ def reopened(project: Project, answers: list, **options) -> SyncRuntime:
     return rt
 
 
+END = {"reason": "it is good", "choice": "end", "confidence": 1, "data": {"text": "done"}}
 ANSWERS = [act(file("write", "workspace:n.txt", content="1")), go("b", "one"), abort("stuck")]
 
 
@@ -277,16 +280,74 @@ def test_a_fork_takes_an_answer_of_the_user_at_any_model_call(project: Project):
             assert "answer of the user" in lines(rt, fork)
 
 
-def test_an_answer_of_the_user_is_checked_like_one_of_the_model(project: Project):
-    with reopened(project, ANSWERS) as rt:
+WRITE = file("write", "workspace:n.txt", content="1")
+UNFIT: dict[str, tuple[Any, str]] = {
+    "no JSON": ("a text", "not one JSON object"),
+    "another object": ({"not": "asked"}, "at `$"),
+    "shape": ({"control_ir": 7}, "at `$"),
+    "phase": (go("nowhere", "x"), "nowhere"),
+    "not offered": (finish("too early"), "finish"),
+    "inconsistent": (go("b", decision="finish"), "decision"),
+    "type": (go("b", type="other"), "other"),
+    "schema": (go("b") | {"artifact": {"type": "note", "data": {}}}, "text"),
+    "op that is not offered": (act({"kind": "web_fetch", "url": "https://example.com"}), "web_fetch"),
+    "arguments of an op": (act({"kind": "file", "op": "write"}), "path"),
+    "op of a decision": (go("b") | {"control_ir": [{"kind": "file", "op": "none", "path": "x"}]}, "none"),
+}
+"""Answers of a user that phase `a` does not accept, and what the error names."""
+
+
+@pytest.mark.parametrize(("at", "retries"), [(None, 0), (8, 2)])
+@pytest.mark.parametrize("case", UNFIT)
+def test_an_answer_that_does_not_fit_is_refused_before_a_fork_is_made(
+    tmp_path: Path, case: str, at: int | None, retries: int
+):
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["a", "end"]}, ops={"a": "file, ask_user", "b": "file"})
+    project, (own, message) = Project(tmp_path), UNFIT[case]
+    with reopened(project, [act(WRITE), "no"] if at is None else ANSWERS, max_phase_retries=0) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-    for fork, own in (("t", "no JSON"), ("g", go("nowhere", "x")), ("e", finish("too early"))):
-        with reopened(project, ["unused"] * 3 + [finish("corrected")]) as rt:
-            result = rt.fork("k", answer=own if fork != "e" else {"control_ir": 7}, run_id=fork)
-            assert result.ok
-            assert result.artifact["data"]["text"] == "corrected"
-            assert any(event.kind == "validation_error" for event in rt.runs.events(fork))
-            assert rt.runs.replay(fork).status == "finished"
+    with reopened(project, [finish("model")] * 4, max_phase_retries=retries) as rt:
+        before = [row.run_id for row in rt.runs.all()]
+        with pytest.raises(ForkImpossible, match="does not fit") as refused:
+            rt.fork("k", at=at, answer=own, run_id="f")
+        assert message in str(refused.value)
+        assert re.search(r"`reyn frame k \d+`", refused.value.hint)
+        assert [row.run_id for row in rt.runs.all()] == before
+        assert not (project.root / ".reyn/workspace/f").exists()
+        assert not project.model.requests
+        assert rt.fork("k", at=at, answer=go("b", "mine"), run_id="f").ok
+        assert rt.runs.replay("f").status == "finished"
+
+
+@pytest.mark.parametrize("form", ["full", "short", "tools"])
+def test_an_answer_of_the_user_has_the_form_of_the_model(tmp_path: Path, form: Any):
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]})
+    project = Project(tmp_path)
+    short = END | {"choice": "b", "data": {"text": "mine"}}
+    with reopened(
+        project, [], model=ScriptedModel([short, END] if form != "full" else [go("b"), finish()], answer_form=form)
+    ) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").ok
+    good: Any = go("b", "mine") if form == "full" else short
+    bad: list[Any] = [good | {"more": 1}, good | {"data": {"text": 1}}, "plain text"]
+    if form == "tools":  # any text is that of a note
+        bad = [{"content": "", "tool_calls": [{"name": "none", "arguments": {}}]}]
+    first = next(event.seq for event in project.journal.read("k") if event.kind == "llm_requested")
+    with reopened(project, [], model=ScriptedModel([END if form != "full" else finish()] * 2, answer_form=form)) as rt:
+        for own in bad:
+            with pytest.raises(ForkImpossible, match="does not fit"):
+                rt.fork("k", at=first, answer=own, run_id="f")
+        assert rt.fork("k", at=first, answer=good, run_id="f").ok
+
+
+def test_a_fork_of_a_conversation_takes_a_text_as_the_reply(tmp_path: Path):
+    keys = {"talk": "conversation: true\n"}
+    write_skill(tmp_path, "s", {"talk": ["talk"]}, inputs={"talk": "user_message | note"}, phase_keys=keys)
+    project = Project(tmp_path)
+    with reopened(project, [], model=ScriptedModel(["hello"], answer_form="tools")) as rt:
+        assert rt.run("s", {"type": "note", "data": {"text": "in"}}, run_id="k").status == "waiting"
+        assert rt.fork("k", answer="my own words", run_id="f").status == "waiting"
+        assert "my own words" in lines(rt, "f")
 
 
 def test_a_fork_takes_new_instructions_of_phases(project: Project):
@@ -325,6 +386,35 @@ def test_a_fork_begins_where_its_instructions_have_an_effect(project: Project, c
         assert started[-len(repeated) :] == repeated
         first = next(event.seq for event in events[forked:] if event.kind == "llm_requested")
         assert "Be brief." in "".join(text for _, text in rt.runs.prompt_at("f", first))
+
+
+def test_new_instructions_of_a_branch_begin_at_the_node_that_runs_it(tmp_path: Path):
+    node = "nodes:\n  each: {each: {in: data.items, do: leaf, output: note}, as: notes}\n"
+    open_type = {"type": "object"}
+    folder = write_skill(
+        tmp_path,
+        "s",
+        {"a": ["each"], "each": ["b"], "b": ["end"]},
+        inputs={"each": "list", "b": "notes"},
+        artifacts={"list": open_type, "notes": open_type},
+        skill_keys=node,
+    )
+    (folder / "phases/each.md").write_text("---\ntype: phase\nname: each\ninput: list\n---\n")
+    (folder / "phases/leaf.md").write_text("---\ntype: phase\nname: leaf\ninput: note\n---\nDo it.\n")
+    items = go("each", type="list") | {"artifact": {"type": "list", "data": {"items": [{"text": "x"}]}}}
+    answers = [items, finish("did x"), finish()]
+    project = Project(tmp_path)
+    with reopened(project, answers) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").ok
+        assert rt.fork("k", instructions={"leaf": "Be brief."}, run_id="f").ok
+        events = list(rt.runs.events("f"))
+        forked = next(place for place, event in enumerate(events) if event.kind == "run_forked")
+        started = [event.data["phase"] for event in events[forked:] if event.kind == "phase_started"]
+        assert started == ["each", "b"]
+        [child] = [row.run_id for row in rt.runs.all() if row.parent == "f"]
+        assert "Be brief." in prompt(rt, child)
+        with pytest.raises(ForkImpossible, match="calls no model"):
+            rt.fork("k", instructions={"each": "Be brief."})
 
 
 @pytest.mark.parametrize(

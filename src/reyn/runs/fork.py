@@ -108,8 +108,10 @@ def find_fork_point(
     return point
 
 
-def find_visits(run_id: str, events: Iterable[Event], phases: Iterable[str], entry: str) -> int:
+def find_visits(run_id: str, events: Iterable[Event], phases: Iterable[str], skill: Skill) -> int:
     """Return the last event after which a run visits all of these phases: a fork with other instructions begins there.
+
+    A phase that is a branch is visited by the nodes that run it.
 
     Raises:
         ForkImpossible: The run does not visit one of them.
@@ -118,14 +120,21 @@ def find_visits(run_id: str, events: Iterable[Event], phases: Iterable[str], ent
     for read in read_run(events):
         state = read.after
         if not state.visit.is_open and state.ending is None and state.status == "running":
-            before[state.phase or entry] = read.event.seq
+            before[state.phase or skill.entry] = read.event.seq
+    found = []
     for phase in phases:
-        if phase not in before:
+        nodes = [node for node, one in skill.nodes.items() if any(branch.do == phase for branch in one.branches)]
+        visits = [before[node] for node in (phase, *nodes) if node in before]
+        if not visits:
             raise ForkImpossible(
                 f"run `{run_id}` does not visit phase `{phase}`, so that its instructions would have no effect",
                 hint="Name the event to continue from, if the fork may visit it.",
             )
-    return min(before[phase] for phase in phases)
+        found.append(max(visits))
+    return min(found)
+
+
+_REPLIES = (kinds.WaitAnswered, kinds.WaitExpired)
 
 
 class OpenVisit:
@@ -134,15 +143,20 @@ class OpenVisit:
 
     Such an event comes before an effect: the next event is the outcome of one, or came from outside as itself may. The
     result of a child is used where the child ended, and a step that failed would fail again. A fork cannot wait for
-    the reply to a question of its origin.
+    the reply to a question of its origin, nor does it get a reply that the visit has not used.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
         """Find the places before effects in a run."""
         self._places: set[int] = set()
-        seq, requests, has_failed = 0, set[str](), False
+        self._unused: set[int] = set()
+        """Events at which a question has a reply that the visit has not used."""
+        seq, requests, has_failed, is_unused = 0, set[str](), False, False
         for event in events:
             body = decode(event)
+            is_unused = isinstance(body, _REPLIES) or (is_unused and body.origin == "outside")
+            if is_unused:
+                self._unused.add(event.seq)
             if isinstance(body, kinds.OpStarted) and body.request is not None:
                 requests.add(body.call)
             uses_child = isinstance(body, kinds.OpCompleted) and body.call in requests
@@ -159,7 +173,8 @@ class OpenVisit:
     def __call__(self, read: ReadEvent) -> bool:
         """Return whether to accept an event."""
         state = read.after
-        is_before_effect = read.body.origin == "outside" or read.event.seq in self._places
+        seq = read.event.seq
+        is_before_effect = (read.body.origin == "outside" or seq in self._places) and seq not in self._unused
         is_stopped = state.status not in ("running", "cancelled") or state.aborted is not None
         return is_before_effect and state.visit.is_open and not is_stopped
 
@@ -209,6 +224,8 @@ def with_instructions(skill: Skill, instructions: Mapping[str, str]) -> Skill:
                 f"skill `{skill.name}` has no phase `{name}`",
                 hint=nearest_hint(name, phases) or f"Its phases are {', '.join(sorted(phases))}.",
             )
+        if skill.node_kind(name) != "phase":
+            raise ForkImpossible(f"node `{name}` calls no model, so that its instructions would have no effect")
         if not text.strip():
             raise ForkImpossible(f"the instructions of phase `{name}` are empty")
         phases[name] = msgspec.structs.replace(phases[name], instructions=text)
@@ -262,7 +279,7 @@ def own_answer(
 ) -> tuple[kinds.LlmResponded, Blob]:
     """Return the outcome of the open model call with an answer of the user, and the content of the answer.
 
-    It has cost nothing. The run checks it as it checks the answers of its model.
+    It has cost nothing.
     """
     request = decode(point.event)
     assert isinstance(request, kinds.LlmRequested)

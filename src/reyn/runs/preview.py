@@ -2,12 +2,13 @@
 
 A preview uses the code of a real run (pinned copies, `visit`, `Driver`), so it cannot differ from one. It performs only
 ops that read, behind the permission gate, and writes nothing to the project's journal. `settled_state` reads in the
-same way what a turn of a conversation has completed.
+same way what a turn of a conversation has completed, and `fault_of_draft` whether a fork fails before its first effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +19,9 @@ from reyn.context.frame import ContextFrame
 from reyn.errors import InputInvalid, InternalError, RunNotResumable
 from reyn.journal import Blob, Body, InboxMessage, Journal, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
+from reyn.kernel.core.child_effects import CancelChild
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import CallModel, Effect, PerformOp, Permit, PlanOp, ReadOverviews
+from reyn.kernel.core.effects import CallModel, Effect, PerformOp, Permit, PlanOp, ReadOverviews, Restore
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.core.run_state import apply
@@ -28,6 +30,7 @@ from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.loading import (
+    LoadedRun,
     load_run,
     load_uncancelled,
     new_run,
@@ -261,6 +264,44 @@ def end_reason(cause: str, stop: str) -> str:
     return f"{cause}; it had stopped: {stop.partition(chr(10))[0]}" if stop else cause
 
 
+# -- a fork that is not recorded yet ----------------------------------------------------------------------
+
+
+def fault_of_draft(
+    journal: Journal,
+    draft: LoadedRun,
+    compile_skill: Callable[[kinds.RunStarted, ReadBlob], CompiledSkill],
+    *,
+    answered: str = "",
+) -> str:
+    """Return why the visit that a fork continues fails by itself; empty if it does not.
+
+    Only what follows from the recorded outcomes counts: nothing is performed, and the fork need not exist.
+
+    Args:
+        journal: The journal of its origin.
+        draft: The fork.
+        compile_skill: Compiles the fork's copy of its skill.
+        answered: The model call that has an answer of the user: its rejection counts as a failure.
+    """
+    if not draft.state.visit.is_open:
+        return ""
+    tape = draft.tape
+    world = _EndingWorld(journal, draft.state)
+    execution = Driver(tape, lambda started: compile_skill(started, tape.content), world).execute()
+    with suppress(StopIteration):
+        execution.send(None)
+    for body in map(decode, tape.pending):
+        match body:
+            case kinds.ValidationError(call=call, path=path, message=message) if call == answered:
+                return f"at `{path}`: {message}"
+            case kinds.PhaseFailed(reason=reason) | kinds.PostprocessorFailed(reason=reason):
+                return reason
+            case kinds.PhaseCompleted() | kinds.PostprocessorCompleted():
+                return ""
+    return "the visit has failed" if isinstance(world.reached, Restore) else ""
+
+
 class _StillWorld:
     """A world that nothing changes: it answers the open question, reads, and stops at the first other effect."""
 
@@ -338,3 +379,13 @@ class _LeavingWorld(_StillWorld):
         reason = end_reason("the turn has no reply", state.reason)
         children = open_children(self._journal, state)
         return [(kinds.TurnAborted(reason, state.messages_taken, children=children), ())]
+
+
+class _EndingWorld(_StillWorld):
+    """A still world in which the branches that are not needed any more end."""
+
+    async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
+        if isinstance(effect, CancelChild):
+            run = effect.started.run
+            return kinds.ChildEnded(effect.key, "skill", effect.started.skill, run, "canceled"), ()
+        return await super().perform(effect, tape)

@@ -12,9 +12,10 @@ import msgspec
 
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Body, Journal, RunRow, canonical, decode, digest, kinds
+from reyn.journal.registry import chain_events
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
-from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
+from reyn.kernel.world.loading import check_ops, load_draft, load_run, pin_ops, pin_settings
 from reyn.kernel.world.run_scope import call_name, current_scope
 from reyn.kernel.world.unsafe_ops import counted_messages, describe_unsafe, open_children, unsafe_ops
 from reyn.runs.fork import (
@@ -30,6 +31,7 @@ from reyn.runs.fork import (
     own_answer,
     with_instructions,
 )
+from reyn.runs.preview import fault_of_draft
 from reyn.runs.reader import read_run
 from reyn.runtime.executor import RunExecutor, check_in_file
 from reyn.skills import Skill, check_pinned
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from reyn.kernel.world.services import Observers, Services
     from reyn.runs.reader import ReadEvent
     from reyn.vocabulary import Vocabulary
+
+    _Blobs = tuple[Blob, ...]
 
 
 async def fork(
@@ -74,6 +78,7 @@ async def fork(
         compiled = services.compile_skill(point.state.started)
         outcome, text = own_answer(name, point, compiled, changes.answer, services.roster.scrub)
         forked, blobs, more = msgspec.structs.replace(forked, answer=text.hash), (*blobs, text), (outcome,)
+        _check_answer(services, row.run_id, point, (forked, outcome), blobs)
 
     async def start() -> RunResult:
         executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
@@ -88,12 +93,35 @@ async def fork(
     return await executor.claim_and_execute(name, start, observers)
 
 
+def _check_answer(
+    services: Services, origin: str, point: ForkState, first: tuple[kinds.RunForked, kinds.LlmResponded], blobs: _Blobs
+) -> None:
+    """Raise `ForkImpossible` if a fork would reject the answer of the user as it would reject that of a model."""
+    if fault := _fault(services, origin, point, first, blobs, answered=first[1].call):
+        seq = point.event.seq
+        raise ForkImpossible(
+            f"the answer does not fit model call {first[1].call} of run `{origin}`: {fault}",
+            hint=f"Fix the answer. `reyn frame {origin} {seq}` prints the prompt, with the form of the answer.",
+        )
+
+
+def _fault(
+    services: Services, origin: str, point: ForkState, first: tuple[Body, ...], blobs: _Blobs, *, answered: str = ""
+) -> str:
+    """Return why a fork with these first events fails in the visit that it continues, before it does anything."""
+    event, journal = point.event, services.journal
+    [forked, *_] = first
+    assert isinstance(forked, kinds.RunForked)
+    own = chain_events(forked.run_id, first, event.seq, event.hash, event.ts)
+    return fault_of_draft(journal, load_draft(journal, origin, own, blobs), services.compile_skill, answered=answered)
+
+
 def _before_visits(services: Services, run: str, changes: ForkChanges) -> int | None:
     """Return the event before the last visits of the phases whose instructions change."""
     started = next(read_run(services.journal.read(run))).after.started
     skill = services.compile_skill(started, services.journal.blob).skill
     with_instructions(skill, changes.instructions)  # they exist
-    return find_visits(run, services.journal.read(run), changes.instructions, skill.entry)
+    return find_visits(run, services.journal.read(run), changes.instructions, skill)
 
 
 def _fork_point(services: Services, row: RunRow, at: int | None, place: ForkPlace) -> tuple[ForkState, str]:
@@ -104,7 +132,7 @@ def _fork_point(services: Services, row: RunRow, at: int | None, place: ForkPlac
     """
     journal, run = services.journal, row.run_id
     accepts = _accepts_branches(services, run) if place == "any" else lambda _: False
-    point = find_fork_point(run, journal.read(run), at, place=place, accepts=accepts)
+    point = _latest_point(services, run, at, place, accepts)
     # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
     # even its open request to a model.
     if point.state.started.rules not in SUPPORTED_RULES or _is_imported(point, journal):
@@ -117,10 +145,28 @@ def _fork_point(services: Services, row: RunRow, at: int | None, place: ForkPlac
         point = find_fork_point(run, journal.read(run), at, place=place)
     repeats = _unsafe_after(point, run, journal)
     if repeats and at is None and place == "any" and row.status not in ("finished", "aborted"):
-        accepts = OpenVisit(journal.read(run))
-        point = find_fork_point(run, journal.read(run), None, place=place, accepts=accepts)
+        point = _latest_point(services, run, None, place, OpenVisit(journal.read(run)))
         repeats = _unsafe_after(point, run, journal)
     return point, repeats
+
+
+def _latest_point(
+    services: Services, run: str, at: int | None, place: ForkPlace, accepts: Callable[[ReadEvent], bool]
+) -> ForkState:
+    """Return the last event from which a fork does not fail as the run did, before it does anything.
+
+    A visit that has failed still cancels its branches and restores files; a fork from there could only fail.
+    """
+    journal = services.journal
+    while True:
+        point = find_fork_point(run, journal.read(run), at, place=place, accepts=accepts)
+        is_request = point.event.kind == kinds.LlmRequested.kind
+        if is_request or not point.state.visit.is_open or point.state.started.rules not in SUPPORTED_RULES:
+            return point
+        forked, blobs, _ = _forked(services, "draft", run, point, ForkChanges())
+        if not _fault(services, run, point, (forked,), blobs):
+            return point
+        at = point.event.seq - 1
 
 
 def _accepts_branches(services: Services, run: str) -> Callable[[ReadEvent], bool]:

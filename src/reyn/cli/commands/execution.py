@@ -310,7 +310,8 @@ def fork_command(
 
     The new run continues from the last event at or before SEQ that ends a visit or requests an answer from the model.
     `reyn show RUN` prints the event numbers. With --answer, it continues from the last model call at or before SEQ, and
-    the content of FILE, a decision as JSON or a text, is the model's answer. `reyn diff` compares both runs.
+    the content of FILE, a decision as JSON or a text, is the model's answer. One that does not fit is refused.
+    `reyn diff` compares both runs.
     """
     from reyn.cli.execution import execute
     from reyn.kernel.runtime_types import TimedIds

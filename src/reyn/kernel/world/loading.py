@@ -7,8 +7,8 @@ new run is a tape with one event, which names the run's own copies of skill, set
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -230,6 +230,19 @@ def load_uncancelled(journal: Journal, run_id: str) -> LoadedRun:
     for event in events:
         state = apply(state, decode(event), event.ts)
     return LoadedRun(_tape(journal.blob, run_id, folded.start, events), state, started)
+
+
+def load_draft(journal: Journal, origin: str, own: Sequence[Event], blobs: Iterable[Blob]) -> LoadedRun:
+    """Load a fork that is not recorded yet, from its own events and their content. See `load_run`."""
+    run_id, first = own[0].run_id, own[0].seq
+    shared = takewhile(lambda event: event.seq < first, journal.read(origin))
+    folded, new = _extended(_Folded(), chain(shared, own)), {blob.hash: blob.content for blob in blobs}
+
+    def content(name: str) -> bytes:
+        return new[name] if name in new else journal.blob(name)
+
+    started = check_executable(run_id, folded.head.state)
+    return LoadedRun(_tape(content, run_id, folded.start, folded.open_visit), folded.head.state, started)
 
 
 def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
