@@ -1,12 +1,13 @@
 """Cancel runs with the journal alone: post the request, then record it unless another process executes the run.
 
-`reyn.kernel.world.inbox` describes the protocol of claims and inboxes, and records all other messages.
+`reyn.kernel.world.inbox` describes the protocol of claims and inboxes, and decides how other messages are recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from reyn.errors import RunBusy
 from reyn.journal import Journal, kinds
@@ -14,10 +15,13 @@ from reyn.journal.canonical import Blob
 from reyn.journal.family import check_open, descendants
 from reyn.journal.lifecycle import ENDED, RunRow
 from reyn.journal.messages import Cancel, InboxMessage, InboxPayload, Say
-from reyn.journal.registry import Body, Status, chain_events
+from reyn.journal.outside import record_outside
 from reyn.journal.spending import in_full
 from reyn.journal.submission import post_message
 from reyn.journal.summary import summarize
+
+if TYPE_CHECKING:
+    from reyn.journal.registry import Body, Status
 
 
 def cancel_run(journal: Journal, row: RunRow, reason: str, now: Callable[[], int]) -> list[str]:
@@ -42,20 +46,16 @@ def cancel_runs(journal: Journal, rows: Sequence[RunRow], reason: str, now: Call
         if not any(isinstance(message.payload, Cancel) for message in messages):
             post_message(journal, one, Cancel(reason))
     for one in running:
-        with suppress(RunBusy), journal.claim(one.run_id):
-            _record(journal, one.run_id, now())
+        with suppress(RunBusy):
+            record_outside(journal, one.run_id, now(), lambda row: _recorded(journal, row))
     return [one.run_id for one in running]
 
 
-def _record(journal: Journal, run_id: str, now: int) -> None:
-    """Record the messages to a run that no process executes, unless its last driver did."""
-    row = journal.find(run_id)
+def _recorded(journal: Journal, row: RunRow | None) -> list[tuple[Body, tuple[Blob, ...]]]:
+    """Return the events for the messages to a run that no process executes; none if its last driver recorded them."""
     assert row is not None
-    queued = summarize(journal.read(run_id)).inbox.queued if row.messages_taken else ()
-    if recorded := cancellation(journal.drain(run_id, row.messages_taken), row.reserved, queued):
-        bodies = [body for body, _ in recorded]
-        events = chain_events(run_id, bodies, row.seq, row.hash, max(now, row.updated))
-        journal.append(run_id, row.seq, events, [blob for _, blobs in recorded for blob in blobs])
+    queued = summarize(journal.read(row.run_id)).inbox.queued if row.messages_taken else ()
+    return cancellation(journal.drain(row.run_id, row.messages_taken), row.reserved, queued)
 
 
 def cancellation(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.journal.family import root_run
-from reyn.journal.registry import GENESIS, chain_events
+from reyn.journal.outside import record_outside
 from reyn.journal.wakes import Wake
 
 if TYPE_CHECKING:
@@ -35,12 +35,9 @@ def submit(
     Raises:
         RunBusy: A process executes the run.
     """
-    with journal.claim(run_id):
-        row = journal.find(run_id)
-        seq, last, ts = (row.seq, row.hash, max(now, row.updated)) if row is not None else (0, GENESIS, now)
-        events = chain_events(run_id, [*first, submitted], seq, last, ts)
-        wake = Wake(run_id, 0, submitted.queue, submitted.priority)
-        journal.append(run_id, seq, events, blobs, [wake])
+    recorded = [*((body, blobs) for body in first), (submitted, ())]
+    wake = Wake(run_id, 0, submitted.queue, submitted.priority)
+    record_outside(journal, run_id, now, lambda _: recorded, [wake])
 
 
 def post_message(journal: Journal, row: RunRow, payload: InboxPayload) -> int:

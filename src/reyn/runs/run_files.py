@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from reyn.errors import RunBlocked
 from reyn.journal import Event, Journal, decode, kinds
 from reyn.journal.family import descendants
+from reyn.journal.outside import append_outside
 from reyn.kernel.world.environments import decide_restore, roots_of
-from reyn.kernel.world.loading import load_head, load_state
+from reyn.kernel.world.loading import load_state
 from reyn.permissions import Denied, Gate, Policy
 from reyn.workspace import Change, FileError, Location, PathInvalid, apply_change, locate
 from reyn.workspace.restore import (
@@ -33,6 +34,7 @@ from reyn.workspace.restore import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reyn.journal.registry import Body
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock
 
@@ -152,15 +154,15 @@ class RunFiles:
 
     def _undo(self, run_id: str, changes: list[_Made]) -> UndoReport:
         """Restore the files; record intent and outcome in the journal of the run."""
-        _, tape = load_head(self._journal, run_id)
-        tape.record(kinds.UndoStarted(tuple(made.change for made in changes)), self._clock.now())
-        tape.flush_now(self._journal)
+        self._record(run_id, kinds.UndoStarted(tuple(made.change for made in changes)))
         # An undo that is repeated after a crash uses the same token, so it finds its own temporary files.
         done = [restore(own, f"{run_id}/undo/{name}", files) for name, own, files in self._by_workspace(changes)]
         report = _report(run_id, changes, done)
-        tape.record(kinds.UndoCompleted(report.restored, report.left, report.verdicts), self._clock.now())
-        tape.flush_now(self._journal)
+        self._record(run_id, kinds.UndoCompleted(report.restored, report.left, report.verdicts))
         return report
+
+    def _record(self, run_id: str, body: Body) -> None:
+        append_outside(self._journal, run_id, self._clock.now(), [(body, ())])
 
     def _by_workspace(self, changes: list[_Made]) -> list[tuple[str, tuple[kinds.Change, ...], Files]]:
         """Group changes by workspace. Project files are one group, whichever run changed them."""

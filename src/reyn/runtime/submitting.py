@@ -22,7 +22,7 @@ from reyn.errors import (
 )
 from reyn.journal import ENDED, decode, kinds
 from reyn.journal.family import check_not_imported
-from reyn.journal.registry import chain_events
+from reyn.journal.outside import record_outside
 from reyn.journal.submission import submit
 from reyn.kernel.world.services import Observers
 from reyn.runtime.same_call import RunCall, check_same_call
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from reyn.engines import Refusals
     from reyn.journal import RunRow
+    from reyn.journal.outside import Recorded
     from reyn.runtime.executor import RunExecutor
     from reyn.skills import Skill
 
@@ -141,11 +142,10 @@ def set_aside(executor: RunExecutor, row: RunRow) -> bool:
     if takeovers < MAX_TAKEOVERS:
         return False
     reason = f"{takeovers} processes that executed it one after the other died, or were stopped, without any progress"
+    broken: list[Recorded] = [(kinds.RunBroken(RunPoisoned.code, reason), ())]
     try:
-        with journal.claim(row.run_id):
-            now = max(executor.services.clock.now(), row.updated)
-            broken = chain_events(row.run_id, [kinds.RunBroken(RunPoisoned.code, reason)], row.seq, row.hash, now)
-            journal.append(row.run_id, row.seq, broken)
+        return record_outside(
+            journal, row.run_id, executor.services.clock.now(), lambda found: broken if found == row else ()
+        )
     except RunBusy:
         return False
-    return True

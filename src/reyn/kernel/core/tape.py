@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from reyn.errors import ChainBroken, ReplayMismatch
-from reyn.journal import Blob, Body, Event, Journal, decode, encode, kinds, link
+from reyn.journal import Blob, Body, Event, decode, encode, kinds, link
 from reyn.journal.registry import kinds as registered
 from reyn.journal.registry import without_text
 from reyn.kernel import versions
@@ -256,12 +256,6 @@ class Tape:
             self._pending, self._pending_blobs = events + self._pending, blobs | self._pending_blobs
             raise
         return events
-
-    def flush_now(self, journal: Journal) -> None:
-        """Make the buffered events durable without sharing a commit."""
-        if self._pending:
-            journal.append(self.run_id, self._pending[0].seq - 1, self._pending, list(self._pending_blobs.values()))
-            self._pending, self._pending_blobs = [], {}
 
     # -- content --------------------------------------------------------------------------------------
 

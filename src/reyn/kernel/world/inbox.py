@@ -39,14 +39,16 @@ from reyn.journal import (
 )
 from reyn.journal.cancellation import cancellation, refused, refused_queue
 from reyn.journal.family import OpenQuestion, asking_run, edited_field, lineage, parse_reply, reply_to
+from reyn.journal.outside import record_outside
 from reyn.journal.submission import post_message
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
-from reyn.kernel.world.loading import load_head, unsupported_rules
+from reyn.kernel.world.loading import load_state, unsupported_rules
 from reyn.kernel.world.unsafe_ops import open_children
 
 if TYPE_CHECKING:
+    from reyn.journal import RunRow
     from reyn.journal.messages import RunMessage
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
@@ -284,12 +286,14 @@ def pending_message(journal: Journal, run_id: str) -> int:
 
 def take_messages(journal: Journal, clock: Clock, run_id: str) -> None:
     """Record the messages to a run, unless another process executes the run and records them itself."""
-    with suppress(RunBusy, RunBlocked), journal.claim(run_id):
-        state, tape = load_head(journal, run_id)
-        now, messages = clock.now(), journal.drain(run_id, state.messages_taken)
-        for body, blobs in inbox_events(messages, state, now, journal):
-            tape.record(body, now, *blobs)
-        tape.flush_now(journal)
+    now = clock.now()
+
+    def events(_row: RunRow | None) -> list[EventWithBlobs]:
+        state = load_state(journal, run_id)
+        return inbox_events(journal.drain(run_id, state.messages_taken), state, now, journal)
+
+    with suppress(RunBusy, RunBlocked):
+        record_outside(journal, run_id, now, events)
 
 
 def refuse_late_messages(journal: Journal, clock: Clock, run_id: str) -> None:
