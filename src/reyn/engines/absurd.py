@@ -136,16 +136,6 @@ def _key(task: Task) -> _Key:
     return task.key
 
 
-def install_for(journal: PostgresJournal, queues: Sequence[str]) -> None:
-    """Install Absurd in the database of a journal, and let the journal use it for these queues, unless that was done.
-
-    Raises:
-        EngineUnavailable: There is a version of Absurd that is too old, or none, and the extra is not installed.
-    """
-    with closing(Link(journal.address)) as link:
-        link.run(partial(_install, address=journal.address, queues=queues))
-
-
 def _install(connection: PgConnection, address: JournalAddress, queues: Sequence[str]) -> None:
     if not fetch(connection, _IS_USED, (_TRIGGER,)) or not _version(connection):
         _prepare(connection, address)

@@ -88,10 +88,6 @@ STRING_TYPE: Type = (Kind("string"),)
 TRUE: Type = (Kind("bool", (True,)),)
 
 
-def any_type() -> Type:
-    return ANY
-
-
 def list_of(items: Type) -> Type:
     return (Kind("list", items=lambda: items),)
 

@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from reyn.journal.registry import Body
     from reyn.journal.wakes import Wake
 
-    Recorded = tuple[Body, Sequence[Blob]]
-    """The data of an event, and its content."""
+    EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 
 def record_outside(
     journal: Journal,
     run_id: str,
     now: int,
-    events_of: Callable[[RunRow | None], Sequence[Recorded]],
+    events_of: Callable[[RunRow | None], Sequence[EventWithBlobs]],
     wakes: Sequence[Wake] = (),
 ) -> bool:
     """Record events of a run under its claim; return whether there were any.
@@ -53,7 +52,7 @@ def append_outside(
     journal: Journal,
     run_id: str,
     now: int,
-    recorded: Sequence[Recorded],
+    recorded: Sequence[EventWithBlobs],
     row: RunRow | None = None,
     wakes: Sequence[Wake] = (),
 ) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import Blob
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.messages import InboxPayload
+    from reyn.journal.outside import EventWithBlobs
     from reyn.journal.port import Journal
     from reyn.journal.registry import Body
 
@@ -35,7 +36,7 @@ def submit(
     Raises:
         RunBusy: A process executes the run.
     """
-    recorded = [*((body, blobs) for body in first), (submitted, ())]
+    recorded: list[EventWithBlobs] = [*((body, tuple(blobs)) for body in first), (submitted, ())]
     wake = Wake(run_id, 0, submitted.queue, submitted.priority)
     record_outside(journal, run_id, now, lambda _: recorded, [wake])
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from reyn.engines import Refusals
     from reyn.journal import RunRow
-    from reyn.journal.outside import Recorded
+    from reyn.journal.outside import EventWithBlobs
     from reyn.runtime.executor import RunExecutor
     from reyn.skills import Skill
 
@@ -142,7 +142,7 @@ def set_aside(executor: RunExecutor, row: RunRow) -> bool:
     if takeovers < MAX_TAKEOVERS:
         return False
     reason = f"{takeovers} processes that executed it one after the other died, or were stopped, without any progress"
-    broken: list[Recorded] = [(kinds.RunBroken(RunPoisoned.code, reason), ())]
+    broken: list[EventWithBlobs] = [(kinds.RunBroken(RunPoisoned.code, reason), ())]
     try:
         return record_outside(
             journal, row.run_id, executor.services.clock.now(), lambda found: broken if found == row else ()

@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from reyn.skills.values import ArtifactType, Skill
 
 
-def produced_by(skill: Skill, node: str, target: str) -> tuple[ArtifactType, ...] | None:
-    """Return the types that a node can send to a successor; `None` if its model takes what the successor accepts."""
-    return _produced(skill, node, target, frozenset())
-
-
 def arriving(skill: Skill, node: str) -> tuple[ArtifactType, ...] | None:
     """Return the types that arrive at a node from the nodes before it; `None` if they do not say all of it."""
     return _arriving(skill, node, frozenset())

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from reyn.models import Candidate, ToolDefinition, Turn
     from reyn.vocabulary import OpSpec
 
-    EventWithBlobs = tuple[Body, tuple[Blob, ...]]
-
 R = TypeVar("R")
 MAX_TOGETHER = 20
 """The number of ops whose intents share a commit: ops that only read, and ops that are performed at the same time."""

@@ -30,8 +30,8 @@ from reyn.skills.agents import agent_of
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
+    from reyn.journal.outside import EventWithBlobs
     from reyn.kernel.core.child_effects import PlanChild
-    from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.inbox import InboxPolling

@@ -20,8 +20,9 @@ from reyn.kernel.world.budgets import BudgetedRun, budgeted_run
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
+    from reyn.journal.outside import EventWithBlobs
     from reyn.kernel.core.child_effects import PlanChild
-    from reyn.kernel.core.effects import EventWithBlobs, PlanOp
+    from reyn.kernel.core.effects import PlanOp
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
 

@@ -21,7 +21,7 @@ from reyn.kernel.world.loading import first_event, load_state
 
 if TYPE_CHECKING:
     from reyn.journal.commits import SharedCommits
-    from reyn.kernel.core.effects import EventWithBlobs
+    from reyn.journal.outside import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import RunResult

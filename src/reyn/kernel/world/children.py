@@ -48,8 +48,8 @@ from reyn.workspace.restore import unreverted_changes
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
+    from reyn.journal.outside import EventWithBlobs
     from reyn.kernel.core.child_effects import CancelChild, ExecuteChild, PlanChild
-    from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.services import Services

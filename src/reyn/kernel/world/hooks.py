@@ -31,7 +31,8 @@ from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS
 
 if TYPE_CHECKING:
-    from reyn.kernel.core.effects import CallHooks, EventWithBlobs
+    from reyn.journal.outside import EventWithBlobs
+    from reyn.kernel.core.effects import CallHooks
     from reyn.kernel.core.tape import Tape
     from reyn.models.roster import Roster
 

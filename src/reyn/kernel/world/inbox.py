@@ -50,7 +50,7 @@ from reyn.kernel.world.unsafe_ops import open_children
 if TYPE_CHECKING:
     from reyn.journal import RunRow
     from reyn.journal.messages import RunMessage
-    from reyn.kernel.core.effects import EventWithBlobs
+    from reyn.journal.outside import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, RunResult
     from reyn.models import Image

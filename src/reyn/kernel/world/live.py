@@ -44,7 +44,8 @@ from reyn.kernel.world.run_scope import run_scope
 from reyn.kernel.world.timers import wait_for_time
 
 if TYPE_CHECKING:
-    from reyn.kernel.core.effects import Effect, EventWithBlobs
+    from reyn.journal.outside import EventWithBlobs
+    from reyn.kernel.core.effects import Effect
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above, BudgetedRun
