@@ -137,12 +137,15 @@ def test_cancel_fork_rerun_diff_verify_and_state(tmp_path: Path):
             assert (state["seq"], state["status"], state["phase"]) == (3, "running", "first")
             graph = (await http.get("/api/runs/k/graph")).json()
             assert [node["name"] for node in graph["nodes"]] == ["first", "second", "end"]
-            lines = (await http.get("/api/runs/k/timeline")).json()
+            lines = (await http.get("/api/runs/k/timeline")).json()["lines"]
             assert [line["text"] for line in lines if line["type"] == "visit"] == [
                 "first (visit 1)",
                 "second (visit 1)",
             ]
-            assert [span["type"] for span in (await http.get("/api/runs/k/spans")).json()] == ["model", "model"]
+            assert [span["type"] for span in (await http.get("/api/runs/k/spans")).json()["spans"]] == [
+                "model",
+                "model",
+            ]
             prompt = (await http.get("/api/runs/k/decision")).json()
             assert prompt["messages"][-1]["role"] == "answer"
             ended_run = await http.post("/api/runs/k/cancel")
@@ -232,7 +235,7 @@ def test_unknown_runs_parameters_and_addresses_are_problems(tmp_path: Path):
         async with serving(tmp_path, []) as served, served.http(served.token()) as http:
             for one, path in _paths(NOWHERE):
                 if "{run}" in one.path and one.method == "GET":
-                    query = {"other": "x"} if one.name == "diff_runs" else {}
+                    query = {"diff_runs": {"other": "x"}, "get_file_diff": {"path": "x"}}.get(one.name, {})
                     response = await http.get(path, params=query)
                     assert (response.status_code, response.json()["code"]) == (404, "RYN401"), one.name
                 if one.method == "GET" and one.path.startswith("/api") and one.media_type == "application/json":

@@ -9,7 +9,6 @@ from urllib.parse import quote
 import msgspec
 
 from reyn.client.values import event_of, row_of_view
-from reyn.context.budget import FrameSection
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
 from reyn.context.messages import MemoryEntry
@@ -22,6 +21,7 @@ from reyn.journal.summary import RunSummary
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.models import Delta
+from reyn.runs.decisions import RecordedDecision
 from reyn.runs.diff import DiffReport
 from reyn.runs.frames import VisitContext
 from reyn.runs.prune import PruneReport
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from reyn.client.transport import Transport
+    from reyn.context.budget import FrameSection
     from reyn.journal import Status
     from reyn.kernel.world.watchers import OnDelta
     from reyn.runs.usage import Grouping
@@ -95,7 +96,12 @@ class RemoteRuns:
 
     async def descendants(self, run: str) -> list[RunRow]:
         """Return the sub-runs of a run and theirs, each after its parent."""
-        return [row_of_view(row) for row in (await self._details(run))["children"]]
+        found: list[RunRow] = []
+        while True:
+            page = await self._read(run, "/children", list[Any], {"start": len(found)})
+            found += [row_of_view(row) for row in page]
+            if not page:
+                return found
 
     async def root_run(self, row: RunRow) -> RunRow:
         """Return the run that started a run and the runs above it."""
@@ -200,8 +206,7 @@ class RemoteRuns:
 
     async def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
-        found = await self._read(run, "/decision", dict[str, Any], {"at": seq})
-        return [(one["role"], one["text"]) for one in found["messages"]]
+        return [(one.role, one.text) for one in (await self.decision_at(run, seq)).messages]
 
     async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing."""
@@ -215,8 +220,11 @@ class RemoteRuns:
 
     async def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, before and after truncation."""
-        found = await self._read(run, "/decision", dict[str, Any], {"at": seq})
-        return msgspec.convert(found["sections"], tuple[FrameSection, ...])
+        return (await self.decision_at(run, seq)).sections
+
+    async def decision_at(self, run: str, seq: int | None = None) -> RecordedDecision:
+        """Return the turn of an event, or the last one before it, with everything that is recorded about it."""
+        return await self._read(run, "/decision", RecordedDecision, {"at": seq})
 
     async def visit_contexts(self, run: str) -> AsyncIterator[VisitContext]:
         """Yield the tokens of each visit's prompt by section."""
@@ -246,6 +254,10 @@ class RemoteRuns:
         return await self._read(run, "/budgets", tuple[BudgetStatus, ...])
 
     # -- files, archives, deletion --------------------------------------------------------------------
+
+    async def file_diff(self, run: str, path: str) -> str:
+        """Return the diff of a file that a run and its descendants changed, from its first state to its last."""
+        return str((await self._read(run, "/file-diff", dict[str, Any], {"path": path}))["text"])
 
     async def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from reyn.errors import InternalError, RequestInvalid, ResourceNotFound
-from reyn.gateway import acting, project, reading, runs, services
+from reyn.gateway import acting, inspecting, project, reading, runs, services
 from reyn.gateway.guard import RequestGuard
 from reyn.gateway.openapi import document
 from reyn.gateway.problems import problem_response
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OPERATIONS: tuple[Operation, ...] = (
     *runs.RUN_OPERATIONS,
+    *inspecting.INSPECTING_OPERATIONS,
     *reading.READING_OPERATIONS,
     *acting.ACTING_OPERATIONS,
     *project.PROJECT_OPERATIONS,

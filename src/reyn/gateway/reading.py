@@ -12,13 +12,14 @@ from starlette.responses import Response, StreamingResponse
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
 from reyn.errors import InputInvalid
+from reyn.gateway.inspecting import AtEvent
 from reyn.gateway.operations import ApiCall, operation
-from reyn.gateway.runs import AtEvent, PromptMessage
 from reyn.journal import ENDED, InboxMessage
 from reyn.journal.registry import Status
 from reyn.journal.summary import RunSummary
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.runtime_types import ReplayReport
+from reyn.runs.decisions import PromptMessage
 from reyn.runs.frames import VisitContext
 from reyn.runs.prune import PruneReport
 from reyn.runs.run_files import UndoReport

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from starlette.responses import PlainTextResponse, Response
 
-from reyn.context.budget import FrameSection
-from reyn.errors import RequestInvalid, ResourceNotFound
 from reyn.gateway.operations import ApiCall, operation
 from reyn.gateway.streams import WatchOptions, event_stream
 from reyn.gateway.views import (
@@ -23,16 +20,15 @@ from reyn.gateway.views import (
     run_view,
 )
 from reyn.journal.listing import RunQuery
-from reyn.journal.registry import Event, Status
-from reyn.journal.summary import summarize
+from reyn.journal.registry import Status
 from reyn.kernel.runtime_types import VerifyReport
 from reyn.runs.diff import DiffReport
-from reyn.runs.spans import Span, read_spans
-from reyn.runs.timeline import Timeline
 from reyn.runs.usage import UsageReport
 from reyn.skills.drawing import edges, node_kind, nodes
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
+
     from reyn.journal import RunRow
     from reyn.skills import Skill
 
@@ -108,8 +104,23 @@ def list_questions(call: ApiCall) -> list[AskedQuestion]:
 
 @operation("GET", "/api/runs/{run}", "view", result=RunDetails)
 def get_run(call: ApiCall) -> RunDetails:
-    """Return a run with its result, its open question and its sub-runs."""
+    """Return a run with its result and its open question."""
     return run_details(call.site.runtime, call.site.runtime.runs.find(call.run))
+
+
+class ChildrenFrom(msgspec.Struct):
+    """Which descendants to return: those from an index on."""
+
+    start: int = 0
+    limit: int = _MAX_PAGE
+
+
+@operation("GET", "/api/runs/{run}/children", "view", query=ChildrenFrom, result=list[RunView])
+def list_children(call: ApiCall) -> list[RunView]:
+    """Return the sub-runs of a run and theirs, each after its parent."""
+    runtime, start = call.site.runtime, max(0, call.query.start)
+    found = runtime.runs.descendants(call.run)
+    return [run_view(runtime, row) for row in found[start : start + max(1, min(call.query.limit, _MAX_PAGE))]]
 
 
 class After(msgspec.Struct):
@@ -124,12 +135,6 @@ def list_events(call: ApiCall) -> list[EventView]:
     """Return the events of a run after a sequence number."""
     events = call.site.runtime.runs.events(call.run, max(0, call.query.after))
     return [event_view(event) for event in islice(events, max(1, min(call.query.limit, 5_000)))]
-
-
-class AfterEvent(msgspec.Struct):
-    """The event after which to begin."""
-
-    after: int = 0
 
 
 class StreamAfter(msgspec.Struct):
@@ -160,109 +165,6 @@ async def stream_run(call: ApiCall) -> Response:
     after = int(last) if last.isdecimal() and len(last) < 16 else call.query.after
     wanted = WatchOptions(call.run, max(0, after), call.query.deltas, call.query.follow, call.query.children)
     return event_stream(call.site, wanted)
-
-
-class TimelineLine(msgspec.Struct):
-    """A readable line about an event. `is_decision` and `is_warning` are for filters and colours."""
-
-    seq: int
-    ts: int
-    level: int
-    type: str
-    text: str
-    data: dict[str, Any]
-    is_decision: bool
-    is_warning: bool
-
-
-@operation("GET", "/api/runs/{run}/timeline", "view", query=AfterEvent, result=list[TimelineLine])
-def get_timeline(call: ApiCall) -> list[TimelineLine]:
-    """Return what a run did as readable lines, those of events after a sequence number."""
-    runs = call.site.runtime.runs
-    timeline = Timeline(runs.content)
-    entries = (timeline.add(event) for event in runs.events(call.run))
-    return [
-        TimelineLine(one.seq, one.ts, one.level, one.type, one.text, dict(one.data), one.is_decision, one.is_warning)
-        for one in entries
-        if one is not None and one.seq > call.query.after
-    ]
-
-
-@operation("GET", "/api/runs/{run}/spans", "view", result=list[Span])
-def get_spans(call: ApiCall) -> list[Span]:
-    """Return what took time in a run: model calls, ops, steps, children and waits."""
-    return read_spans(call.site.runtime.runs.events(call.run))
-
-
-class AtEvent(msgspec.Struct):
-    """The event to look at; by default the last one."""
-
-    at: int | None = None
-
-
-class RunStateView(msgspec.Struct):
-    """The state of a run at an event."""
-
-    seq: int
-    ts: int
-    status: Status | None
-    reason: str
-    phase: str
-    path: tuple[str, ...]
-    tokens: int
-    question: str
-
-
-@operation("GET", "/api/runs/{run}/state", "view", query=AtEvent, result=RunStateView)
-def get_state(call: ApiCall) -> RunStateView:
-    """Return the state of a run as it was at an event: the fold of the events up to it."""
-    at = call.query.at
-    seen: list[Event] = []
-
-    def upto() -> Any:
-        for event in takewhile(lambda one: at is None or one.seq <= at, call.site.runtime.runs.events(call.run)):
-            seen[:] = [event]
-            yield event
-
-    state = summarize(upto())
-    last = seen[0] if seen else None
-    question = state.wait.message if state.wait is not None else ""
-    return RunStateView(
-        last.seq if last else 0,
-        last.ts if last else 0,
-        state.status,
-        state.reason,
-        state.phase,
-        state.path,
-        state.usage.total,
-        question,
-    )
-
-
-class PromptMessage(msgspec.Struct):
-    """A message of a prompt, or the model's answer."""
-
-    role: str
-    text: str
-
-
-class DecisionView(msgspec.Struct):
-    """A decision of a model: its prompt, its answer, and the size of each section of the prompt."""
-
-    messages: list[PromptMessage]
-    sections: tuple[FrameSection, ...]
-
-
-@operation("GET", "/api/runs/{run}/decision", "view", query=AtEvent, result=DecisionView)
-def get_decision(call: ApiCall) -> DecisionView:
-    """Return the prompt and the answer of the model call at an event, or of the last one before it."""
-    runs, run = call.site.runtime.runs, call.run
-    messages = runs.prompt_at(run, call.query.at)
-    sections = runs.prompt_sections(run, call.query.at)
-    return DecisionView(
-        [PromptMessage(role, text) for role, text in messages],
-        sections,
-    )
 
 
 class GraphNode(msgspec.Struct):
@@ -319,17 +221,6 @@ def list_files(call: ApiCall) -> dict[str, str]:
     return call.site.runtime.runs.changed_files(call.run)
 
 
-@operation("GET", "/api/runs/{run}/content/{hash}", "view", media_type="text/plain")
-def get_content(call: ApiCall) -> Response:
-    """Return content that an event of the run names by its hash, as plain text that no browser interprets."""
-    runs, wanted = call.site.runtime.runs, call.path["hash"]
-    if len(wanted) != 64 or not all(char in "0123456789abcdef" for char in wanted):
-        raise RequestInvalid("a hash has 64 hexadecimal digits")
-    if not any(wanted.encode() in event.raw for event in runs.events(call.run)):
-        raise ResourceNotFound(f"no event of run `{call.run}` names `{wanted}`")
-    return PlainTextResponse(runs.content(wanted), headers={"Content-Disposition": "inline"})
-
-
 # -- checking -----------------------------------------------------------------------------------------
 
 
@@ -376,15 +267,11 @@ RUN_OPERATIONS = (
     list_runs,
     list_questions,
     get_run,
+    list_children,
     list_events,
     stream_run,
-    get_timeline,
-    get_spans,
-    get_state,
-    get_decision,
     get_run_graph,
     list_files,
-    get_content,
     diff_runs,
     verify_run,
     usage,

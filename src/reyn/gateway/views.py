@@ -10,6 +10,7 @@ from reyn.errors import NextAction  # noqa: TC001 - a field of a struct
 from reyn.journal import RunRow
 from reyn.journal.kinds import Question
 from reyn.journal.results import Cost, RunResult
+from reyn.journal.summary import to_result
 
 if TYPE_CHECKING:
     from reyn.api import ChatRuntime
@@ -62,16 +63,11 @@ class RunView(RunRow, frozen=True, kw_only=True):
 
 
 class RunDetails(msgspec.Struct, frozen=True):
-    """A run with its result. `files` are the files that it changed: `new`, `changed` or `deleted` by path.
-
-    `active` are the microseconds of execution.
-    """
+    """A run with its result. `active` are the microseconds of execution."""
 
     run: RunView
     result: RunResult
     active: int
-    files: dict[str, str]
-    children: list[RunView]
 
 
 class EventView(msgspec.Struct):
@@ -126,14 +122,6 @@ def run_view(runtime: ChatRuntime, row: RunRow) -> RunView:
 
 def run_details(runtime: ChatRuntime, row: RunRow) -> RunDetails:
     """Return a run with its result."""
-    from reyn.journal.family import descendants
-
     runs = runtime.runs
-    children = descendants(runtime.services.existing_journal, row.run_id)
-    return RunDetails(
-        run_view(runtime, row),
-        runs.result(row.run_id),
-        runs.summary(row.run_id).active,
-        runs.changed_files(row.run_id),
-        [run_view(runtime, child) for child in children],
-    )
+    summary = runs.summary(row.run_id)
+    return RunDetails(run_view(runtime, row), to_result(summary, runs.content), summary.active)

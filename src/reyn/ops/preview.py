@@ -35,7 +35,7 @@ def preview(call: Call, plan: Plan, content: Callable[[str], bytes]) -> str:
         return msgspec.json.format(canonical(call.args), indent=2).decode()
     images = [(change, read(change.before), read(change.after)) for change in plan.changes]
     summaries = [_summary(change, before, after) for change, before, after in images]
-    return "".join([plan.about, *summaries, *(_diff(change, before, after) for change, before, after in images)])
+    return "".join([plan.about, *summaries, *(file_diff(change.path, *pair) for change, *pair in images)])
 
 
 def _summary(change: Change, before: bytes | None, after: bytes | None) -> str:
@@ -58,11 +58,12 @@ def _quoted(path: str) -> str:
     return path if is_plain else msgspec.json.encode(path).decode()
 
 
-def _diff(change: Change, before: bytes | None, after: bytes | None) -> str:
+def file_diff(path: str, before: bytes | None, after: bytes | None) -> str:
+    """Return the diff of two contents of a file; `None` is no file. Binary content is described by its hash."""
     old, new = _text(before), _text(after)
     if old is None or new is None:
-        return f"{_quoted(change.path)} is not text: {_hash(before)} → {_hash(after)}\n"
-    names = ("/dev/null" if content is None else _quoted(change.path) for content in (before, after))
+        return f"{_quoted(path)} is not text: {_hash(before)} → {_hash(after)}\n"
+    names = ("/dev/null" if content is None else _quoted(path) for content in (before, after))
     head = "--- {}\n+++ {}\n".format(*names)
     body = "".join(f"{line}" for line in _hunks(_lines(old), _lines(new)))
     return head + body if body else ""

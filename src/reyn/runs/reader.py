@@ -7,6 +7,7 @@ has a fold of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.errors import ChainBroken, RunNotFound
@@ -65,48 +66,85 @@ class ReadEvent(NamedTuple):
         return self.turn is not None and self.turn.state.history.total_steps == self.after.history.total_steps
 
 
+class RunReader:
+    """The fold behind `read_run`, one event at a time. A copy reads on from the same place."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._before_visit = self._state = EMPTY
+        self._turn: RecordedTurn | None = None
+        self._handoff: kinds.ContextBudgetApplied | None = None
+        self._results: dict[str, str] = {}
+        self._truncated: dict[str, str] = {}
+        self._checked: kinds.ConditionsChecked | None = None
+        self._ordered = 0
+
+    def copy(self) -> RunReader:
+        """Return a reader at the same place. What was truncated is shared: its keys are hashes of content."""
+        other = copy(self)
+        other._results = dict(self._results)  # noqa: SLF001 - of the same class
+        return other
+
+    def take(self, event: Event) -> ReadEvent:
+        """Read the next event.
+
+        Raises:
+            ChainBroken: An event before it is missing.
+        """
+        seq = self.seq + 1
+        if event.seq != seq:
+            raise ChainBroken(f"event {seq} of run `{event.run_id}` is missing")
+        body, before = decode(event), self._state
+        self.seq, self._state = seq, apply(before, body, event.ts)
+        self._note(body, before)
+        read = ReadEvent(event, body, before, self._state, self._turn)
+        if isinstance(body, _OUTCOMES) and body.result is not None and read.follows_turn:
+            self._results[body.call] = body.result
+        return read
+
+    def _note(self, body: Body, before: RunState) -> None:
+        turn = self._turn
+        match body:
+            case kinds.PhaseStarted():
+                self._before_visit, self._results, self._ordered, self._checked = before, {}, 0, None
+            case kinds.ConditionsChecked():
+                self._checked = body
+            case kinds.ContextBudgetApplied():
+                self._handoff = body
+            case kinds.FrameBuilt():
+                self._begin_turn(body)
+            case kinds.LlmRequested() if turn is not None and turn.answer is None:
+                self._turn = turn._replace(request=body)
+            case kinds.LlmResponded() if turn is not None and turn.answer is None:
+                self._turn = turn._replace(answer=body, answer_seq=self.seq)
+            case kinds.ContentTruncated(name=call, part=part):
+                self._truncated[part] = body.content
+                if call in self._results:
+                    self._results[call] = part
+
+    def _begin_turn(self, frame: kinds.FrameBuilt) -> None:
+        self._results = _in_call_order(self._results, self._ordered)
+        self._ordered = len(self._results)
+        self._truncated |= {one.part: one.content for one in (frame.budget.truncated if frame.budget else ())}
+        self._turn = RecordedTurn(
+            self.seq,
+            frame,
+            self._before_visit,
+            self._state,
+            tuple(self._results.values()),
+            self._handoff,
+            self._truncated,
+            checked=self._checked,
+        )
+
+
 def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
     """Yield the events of a run from its first one on.
 
     Raises:
         ChainBroken: An event is missing.
     """
-    start = after = EMPTY
-    turn: RecordedTurn | None = None
-    handoff: kinds.ContextBudgetApplied | None = None
-    results, truncated = dict[str, str](), dict[str, str]()
-    checked: kinds.ConditionsChecked | None = None
-    ordered = 0
-    for seq, event in enumerate(events, start=1):
-        if event.seq != seq:
-            raise ChainBroken(f"event {seq} of run `{event.run_id}` is missing")
-        body, before = decode(event), after
-        after = apply(before, body, event.ts)
-        match body:
-            case kinds.PhaseStarted():
-                start, results, ordered, checked = before, {}, 0, None
-            case kinds.ConditionsChecked():
-                checked = body
-            case kinds.ContextBudgetApplied():
-                handoff = body
-            case kinds.FrameBuilt():
-                results = _in_call_order(results, ordered)
-                ordered = len(results)
-                truncated |= {one.part: one.content for one in (body.budget.truncated if body.budget else ())}
-                shown = tuple(results.values())
-                turn = RecordedTurn(seq, body, start, before, shown, handoff, truncated, checked=checked)
-            case kinds.LlmRequested() if turn is not None and turn.answer is None:
-                turn = turn._replace(request=body)
-            case kinds.LlmResponded() if turn is not None and turn.answer is None:
-                turn = turn._replace(answer=body, answer_seq=seq)
-            case kinds.ContentTruncated(name=call, part=part):
-                truncated[part] = body.content
-                if call in results:
-                    results[call] = part
-        read = ReadEvent(event, body, before, after, turn)
-        if isinstance(body, _OUTCOMES) and body.result is not None and read.follows_turn:
-            results[body.call] = body.result
-        yield read
+    return map(RunReader().take, events)
 
 
 def _in_call_order(results: dict[str, str], ordered: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
-from reyn.errors import ChainBroken, ConversationInvalid
+from reyn.errors import ChainBroken, ConversationInvalid, ResourceNotFound
 from reyn.journal import ENDED, Status
 from reyn.journal.family import check_not_imported
 from reyn.kernel.core.conversations import ConversationSize
@@ -20,10 +20,13 @@ from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
+from reyn.ops.preview import file_diff
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
+from reyn.runs.decisions import RecordedDecision, read_decision
 from reyn.runs.diff import DiffReport, compare, side_of
 from reyn.runs.frames import RecordedPrompt, VisitContext, read_handoffs, visit_contexts
 from reyn.runs.importing import ImportReport, check_archive, import_runs
+from reyn.runs.inspection import Inspections, RunInspection
 from reyn.runs.preview import next_prompt, settled_state
 from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.reading import RecordedRuns
@@ -32,6 +35,7 @@ from reyn.runs.run_files import RunFiles, UndoReport
 from reyn.runs.usage import BudgetStatus, run_budgets
 from reyn.runs.watching import RunWatch, Tail, watched_events
 from reyn.workspace import PathInvalid, locate
+from reyn.workspace.restore import changed_images
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -66,6 +70,7 @@ class Runs(RecordedRuns):
 
         super().__init__(lambda: services.existing_journal, lambda: services.budgets, now)
         self._services = services
+        self._inspections = Inspections(lambda: services.existing_journal)
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -152,6 +157,10 @@ class Runs(RecordedRuns):
         tail = Tail(self._services, run_id, after, has_children=with_children, on_delta=on_delta)
         return RunWatch(watched_events(tail, follow=follow))
 
+    def inspect(self, run: str) -> RunInspection:
+        """Return a view of a run for pages: its lines, its spans and its state at any event, each event read once."""
+        return self._inspections.of(self.find(run))
+
     # -- prompts --------------------------------------------------------------------------------------
 
     def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
@@ -161,6 +170,16 @@ class Runs(RecordedRuns):
     def _prompt(self, run: str, seq: int | None) -> RecordedPrompt:
         row = self.find(run)
         return RecordedPrompt.at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
+
+    def decision_at(self, run: str, seq: int | None = None) -> RecordedDecision:
+        """Return the turn of an event, or the last one before it: prompt, answer, exits on offer, errors, tokens, cost.
+
+        Raises:
+            RunNotFound: There is no such run, or no turn at or before the event.
+        """
+        inspection = self.inspect(run)
+        turn = inspection.turn_at(seq)
+        return read_decision(turn, inspection.events_of(turn), self._journal.blob, self._services.compile_skill)
 
     async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing.
@@ -255,6 +274,18 @@ class Runs(RecordedRuns):
             services.read_policy,
             services.performer.environments.gate_of,
         )
+
+    def file_diff(self, run: str, path: str) -> str:
+        """Return the diff of a file that a run and its descendants changed, from its first state to its last.
+
+        Raises:
+            ResourceNotFound: They did not change it.
+        """
+        images = changed_images(self._journal, self._family(run))
+        if path not in images:
+            raise ResourceNotFound(f"run `{run}` changed no file {path!r}")
+        before, after = (self._journal.blob(name) if name is not None else None for name in images[path])
+        return file_diff(path, before, after)
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.

@@ -5,7 +5,7 @@ Imports no kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -43,25 +43,32 @@ class Span(msgspec.Struct, frozen=True):
     tokens: int = 0
 
 
-def read_spans(events: Iterable[Event]) -> list[Span]:
-    """Return the spans of a run in the order in which they began."""
-    spans: list[Span] = []
-    open_: dict[tuple[SpanType, str], int] = {}
-    phase = ""
-    for event in events:
+class SpanReader:
+    """Collects the spans of a run, one event at a time.
+
+    Attributes:
+        spans: The spans so far, in the order in which they began.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self._open: dict[tuple[SpanType, str], int] = {}
+        self._phase = ""
+
+    def take(self, event: Event) -> None:
+        """Read the next event."""
         body = decode(event)
         if isinstance(body, kinds.PhaseStarted):
-            phase = body.phase
-        for span, key in _begun(body, event, phase):
-            open_[span.type, key] = len(spans)
-            spans.append(span)
+            self._phase = body.phase
+        for span, key in _begun(body, event, self._phase):
+            self._open[span.type, key] = len(self.spans)
+            self.spans.append(span)
         for type_, key, status, tokens in _ended(body):
-            index = open_.pop((type_, key), None)
+            index = self._open.pop((type_, key), None)
             if index is not None:
-                spans[index] = msgspec.structs.replace(
-                    spans[index], end=event.ts, end_seq=event.seq, status=status, tokens=tokens
+                self.spans[index] = msgspec.structs.replace(
+                    self.spans[index], end=event.ts, end_seq=event.seq, status=status, tokens=tokens
                 )
-    return spans
 
 
 def _begun(body: Body, event: Event, phase: str) -> Iterator[tuple[Span, str]]:

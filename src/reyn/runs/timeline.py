@@ -6,6 +6,7 @@ Imports no kernel. The lines are plain text of any origin: what prints them esca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from itertools import takewhile
 from typing import Any
 
@@ -92,6 +93,13 @@ class Timeline:
         self.activity = ""
         self.tokens = 0
         self.unreported = 0
+
+    def copy(self) -> Timeline:
+        """Return a timeline that continues after the same event. It shares what it knows of skills."""
+        other = copy(self)
+        copies = {id(run): run.copy() for run in self._runs.values()}
+        other._runs = {name: copies[id(run)] for name, run in self._runs.items()}  # noqa: SLF001 - of the same class
+        return other
 
     def add(self, event: Event) -> TimelineEntry | None:
         """Return the entry of the next event, or `None` if it has none."""
@@ -293,7 +301,8 @@ class Timeline:
                 self.activity = f"sub-run {child}"
                 return Shown(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
             case kinds.ChildEnded(type="skill", call=call, run=child, error=error) if call not in run.ops:
-                status, child = "error" if error else "ok", child or run.sub_runs.get(call, "")
+                known = run.sub_runs.pop(call, "")
+                status, child = "error" if error else "ok", child or known
                 text = f"sub-run {child} · {status}{f': {error}' if error else ''}"
                 return Shown(2, "op", text, {"op": f"sub-run {child}", "status": status})
         return None

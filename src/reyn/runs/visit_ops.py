@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -52,6 +53,13 @@ class VisitOps:
         self._is_asked = False
         self._names: dict[str, str] = {}
         self._statuses: dict[str, str] = {}
+
+    def copy(self) -> VisitOps:
+        """Return a copy that takes further events on its own."""
+        other = copy(self)
+        other._names = dict(self._names)  # noqa: SLF001 - of the same class
+        other._statuses = dict(self._statuses)  # noqa: SLF001 - of the same class
+        return other
 
     def add(self, body: Body) -> None:
         """Take an event of the visit."""
@@ -102,6 +110,7 @@ class RecordedRun:
         self.ops: dict[str, str] = {}
         """The name of each op that was started; empty for one whose request is a question."""
         self.sub_runs: dict[str, str] = {}
+        """The open sub-run of each call."""
         self.message_wait = ""
         """The open wait for the next message of a conversation."""
         self.price: kinds.Price | None = None
@@ -110,6 +119,12 @@ class RecordedRun:
         self.visit_cost = kinds.Charge()
         self.skill_hash = ""
         self.visit_ops = VisitOps()
+
+    def copy(self) -> RecordedRun:
+        """Return a copy that takes further events on its own."""
+        other = copy(self)
+        other.ops, other.sub_runs, other.visit_ops = dict(self.ops), dict(self.sub_runs), self.visit_ops.copy()
+        return other
 
     def take(self, body: Body) -> None:
         """Take an event of the run."""

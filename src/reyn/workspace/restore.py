@@ -216,14 +216,18 @@ def changes_of_runs(journal: Journal, runs: Sequence[str]) -> list[tuple[str, ki
     return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0], reverse=True)]
 
 
-def changed_files(journal: Journal, runs: Sequence[str]) -> dict[str, str]:
-    """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
+def changed_images(journal: Journal, runs: Sequence[str]) -> dict[str, tuple[str | None, str | None]]:
+    """Return the hashes of the content before and after what some runs changed, by path; `None` is no file."""
     files: dict[str, tuple[str | None, str | None]] = {}
     for _, change in reversed(changes_of_runs(journal, runs)):
         first = files[change.path][0] if change.path in files else change.before
         files[change.path] = (first, change.after)
+    return {path: (before, after) for path, (before, after) in files.items() if before != after}
+
+
+def changed_files(journal: Journal, runs: Sequence[str]) -> dict[str, str]:
+    """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
     return {
         path: "new" if before is None else "deleted" if after is None else "changed"
-        for path, (before, after) in files.items()
-        if before != after
+        for path, (before, after) in changed_images(journal, runs).items()
     }
