@@ -3,133 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chat.support import reply
+from tests.gateway.browser import IN_BROWSER, Site
 from tests.gateway.support import QUESTION
-from tests.support import act, file, finish, go, two_phases, write_skill
+from tests.support import act, file, finish, go, write_skill
 
-playwright = pytest.importorskip("playwright.sync_api")
-expect = playwright.expect
+expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=60_000)
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.sockets,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; `.ci/run` installs it"),
-]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
+pytestmark = IN_BROWSER
 MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 HOSTILE = f"{MARKUP} [click](javascript:document.title=1) [bank](https://evil.example/x) \u202egnp.exe"
-
-
-NAMED = ("live", "fork", "edited")
-"""Models of the project's configuration: a request can name no others."""
-
-
-class Site:
-    """A project that `reyn serve` serves in a process of its own."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.process: subprocess.Popen[str] | None = None
-        self.port = 0
-        self.login = ""
-        self._environment = dict(os.environ) | {"XDG_CONFIG_HOME": str(root / "config")}
-
-    def reyn(self, *arguments: str, check: bool = True) -> str:
-        """Run a command in the project, as the user who serves it; return what it prints."""
-        done = subprocess.run(self._command(*arguments), env=self._environment, capture_output=True, text=True)
-        assert not check or not done.returncode, done.stderr
-        return done.stdout.strip()
-
-    def _command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "reyn", "--project", str(self.root), *arguments]
-
-    def start(self) -> None:
-        command = self._command("serve", "--port", str(self.port), "--json")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._environment)
-        assert self.process.stdout is not None
-        started = json.loads(self.process.stdout.readline())
-        self.login, self.port = started["login_url"], int(started["url"].rpartition(":")[2])
-
-    def stop(self, number: int = signal.SIGTERM) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-    def script(self, name: str, *answers: Any) -> str:
-        """Write a script of answers; return its model, by the name that the project gives it if there is one."""
-        lines = [json.dumps(answer) + "\n" for answer in answers]
-        (self.root / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-        return name if name in NAMED else f"scripted:{name}.jsonl"
-
-    def run(self, skill: str, run: str, *answers: Any, text: str = "in") -> None:
-        """Run a skill until it ends or stops, in another process than the server."""
-        model = self.script(run, *answers)
-        self.reyn(
-            "run", skill, json.dumps({"text": text}), "--run-id", run, "--model", model, "--no-input", check=False
-        )
-
-    def address(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    root = tmp_path_factory.mktemp("site")
-    models = "".join(f"  {name}: scripted:{name}.jsonl\n" for name in NAMED)
-    (root / "reyn.yaml").write_text(
-        f"model: scripted:chat.jsonl\nmodels:\n{models}permissions: {{file.write: {{ask: ['output/**']}}}}\n"
-    )
-    two_phases(root)
-    write_skill(root, "asker", {"ask": ["end"]}, ops={"ask": "ask_user"})
-    write_skill(root, "writer", {"write": ["end"]}, ops={"write": "file"})
-    found = Site(root)
-    found.script("chat", reply("**Hello** from the agent."), reply("And again."))
-    found.start()
-    yield found
-    found.stop()
-
-
-@pytest.fixture
-def page(browser: Any, site: Site) -> Iterator[Any]:
-    """A page that is signed in. A script error or a refused resource fails the test."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.set_default_timeout(60_000)
-    opened = context.new_page()
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("console", lambda message: errors.append(message.text) if "Content Security" in message.text else None)
-    token = site.reyn("token", "new", f"t{id(opened)}", "--scope", "admin")
-    opened.goto(site.address("/"))
-    opened.get_by_label("Token").fill(token)
-    opened.get_by_role("button", name="Sign in").click()
-    opened.get_by_role("heading", name="Inbox").wait_for()
-    yield opened
-    context.close()
-    assert errors == []
 
 
 def test_the_login_link_signs_in_once(browser: Any, site: Site):

@@ -133,14 +133,21 @@ def get_state(call: ApiCall) -> RunStateView:
     )
 
 
-@operation("GET", "/api/runs/{run}/decision", "view", query=AtEvent, result=RecordedDecision)
+class DecisionAt(AtEvent):
+    """The event to look at; by default the last one. Without `messages`, the texts of the prompt are left out."""
+
+    messages: bool = True
+
+
+@operation("GET", "/api/runs/{run}/decision", "view", query=DecisionAt, result=RecordedDecision)
 def get_decision(call: ApiCall) -> RecordedDecision:
     """Return the model call at an event, or the last one before it.
 
     It has the prompt with the size of each section, the answer, the exits that were offered, why an answer was
     rejected, the tokens and the cost.
     """
-    return call.site.runtime.runs.decision_at(call.run, call.query.at)
+    found = call.site.runtime.runs.decision_at(call.run, call.query.at)
+    return found if call.query.messages else msgspec.structs.replace(found, messages=())
 
 
 # -- files and content --------------------------------------------------------------------------------

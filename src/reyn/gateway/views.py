@@ -123,5 +123,6 @@ def run_view(runtime: ChatRuntime, row: RunRow) -> RunView:
 def run_details(runtime: ChatRuntime, row: RunRow) -> RunDetails:
     """Return a run with its result."""
     runs = runtime.runs
-    summary = runs.summary(row.run_id)
+    last = runs.inspect(row.run_id).at(None)
+    summary = last.after if last is not None else runs.summary(row.run_id)
     return RunDetails(run_view(runtime, row), to_result(summary, runs.content), summary.active)

@@ -4,7 +4,8 @@ import { html, render } from "./preact.js";
 import { loadSession, request, signIn, startStream, user } from "./api.js";
 import { ChatPage, Chats } from "./chat.js";
 import { Inbox, Runs, SkillPage, Skills, Usage } from "./pages.js";
-import { ComparePage, RunPage } from "./run.js";
+import { ComparePage } from "./compare.js";
+import { RunPage } from "./run.js";
 import { Connection, Failure, useEffect, useRef, useState } from "./ui.js";
 
 const NAVIGATION = [["/", "Inbox", "i"], ["/runs", "Runs", "r"], ["/chat", "Chat", "c"], ["/skills", "Skills", "s"], ["/usage", "Usage", "u"]];

@@ -3,7 +3,7 @@
 import { get, may, post } from "./api.js";
 import { Graph } from "./graph.js";
 import { Question } from "./questions.js";
-import { parsed } from "./run.js";
+import { parsed } from "./acts.js";
 import { visible } from "./markdown.js";
 import { Action, Command, Failure, Status, ago, html, price, shellQuote, useLoaded, useState } from "./ui.js";
 

@@ -89,40 +89,119 @@ export function Connection() {
 
 export const shellQuote = (text) => (/^[\w./:@=+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", "'\\''")}'`);
 
-// Only what is visible is in the page, so that ten thousand lines scroll like ten.
-const LINE = 26;
-
-export function Lines({ lines, chosen, onChoose, follow }) {
-  const box = useRef(null);
-  const [top, setTop] = useState(0);
-  const height = 480;
+// The last value, at most once in 80 ms, so that a slider does not send a request for each step.
+export function useThrottled(value) {
+  const [settled, setSettled] = useState(value);
+  const timer = useRef(null);
+  const latest = useRef(value);
+  latest.current = value;
   useEffect(() => {
-    if (follow && box.current) box.current.scrollTop = lines.length * LINE;
-  }, [lines.length, follow]);
-  const first = Math.max(0, Math.floor(top / LINE) - 10);
-  const shown = lines.slice(first, first + Math.ceil(height / LINE) + 20);
-  const move = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -1e9, End: 1e9 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const at = lines.findIndex((line) => line.seq === chosen);
-    const next = Math.min(lines.length - 1, Math.max(0, (at < 0 ? lines.length - 1 : at) + step));
-    if (lines[next]) {
-      onChoose(lines[next].seq);
-      const y = next * LINE;
-      if (y < box.current.scrollTop || y > box.current.scrollTop + height - 2 * LINE) box.current.scrollTop = y - height / 2;
+    if (timer.current === null && value !== settled)
+      timer.current = setTimeout(() => { timer.current = null; setSettled(latest.current); }, 80);
+  }, [value, settled]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return settled;
+}
+
+const PART = 100, MOST_KNOWN = 4000;
+
+// Rows of a long list that are fetched in parts. First the end; after a new `version`, what is new; and what comes into view.
+// A row that `isOpen` is fetched again when it is in view, because it changes.
+export function useRows(load, key, version, isOpen) {
+  const [, draw] = useState(0);
+  const state = useRef({ key: null });
+  if (state.current.key !== key)
+    state.current = { key, total: 0, known: new Map(), stale: new Set(), asked: new Set(), isKnown: false, error: null, seen: null, wanted: null, isBusy: false };
+  const own = state.current;
+  own.fetch = async (query) => {
+    try {
+      const page = await load(query);
+      page.rows.forEach((row, index) => { own.known.set(page.start + index, row); own.stale.delete(page.start + index); });
+      own.total = Math.max(own.total, page.total);
+      Object.assign(own, { isKnown: true, error: null });
+      return page;
+    } catch (error) {
+      own.error = error;
+      return null;
+    } finally {
+      if (state.current === own) draw((count) => count + 1);
     }
   };
-  return html`<div class="lines" ref=${box} tabindex="0" role="listbox" aria-label="Events"
-      aria-activedescendant=${chosen ? `line-${chosen}` : undefined} onKeyDown=${move}
+  own.need = (first, end) => {
+    for (let start = Math.floor(first / PART) * PART; start < end; start += PART) {
+      let isWanted = false;
+      for (let index = Math.max(first, start); index < Math.min(end, start + PART, own.total); index++)
+        if (!own.known.has(index) || own.stale.has(index)) isWanted = true;
+      if (!isWanted || own.asked.has(start)) continue;
+      own.asked.add(start);
+      own.fetch({ start, limit: PART }).then(() => own.asked.delete(start));
+    }
+    if (own.known.size > MOST_KNOWN)
+      for (const index of [...own.known.keys()]) if (index < first - 1000 || index > end + 1000) own.known.delete(index);
+  };
+  useEffect(() => {
+    own.wanted = version;
+    const refresh = async () => {
+      if (own.isBusy) return;
+      own.isBusy = true;
+      while (own.seen !== own.wanted && state.current === own) {
+        const next = own.wanted;
+        if (isOpen) for (const [index, row] of own.known) if (isOpen(row)) own.stale.add(index);
+        await own.fetch({ start: own.isKnown ? own.total : -PART, limit: PART });
+        own.seen = next;
+      }
+      own.isBusy = false;
+    };
+    refresh();
+  }, [key, version]);
+  return own;
+}
+
+// Only what is visible is in the page, so that ten thousand rows scroll like ten.
+const LINE = 26;
+
+export function Rows({ rows, label, chosen, onChoose, follow, draw, mark, height = 480 }) {
+  const box = useRef(null);
+  const [top, setTop] = useState(0);
+  const id = useRef(`rows-${Math.random().toString(36).slice(2)}`).current;
+  const shownLines = Math.ceil(height / LINE);
+  const first = Math.max(0, Math.min(Math.floor(top / LINE), rows.total - shownLines) - 5);
+  const end = Math.min(rows.total, first + shownLines + 10);
+  useEffect(() => {
+    if (follow && box.current) box.current.scrollTop = rows.total * LINE;
+  }, [rows.total, follow, rows.key]);
+  useEffect(() => {
+    if (follow || chosen === null || chosen === undefined || chosen < 0 || !box.current) return;
+    const y = chosen * LINE;
+    if (y < box.current.scrollTop || y > box.current.scrollTop + height - 2 * LINE) box.current.scrollTop = y - height / 2;
+  }, [chosen, follow, rows.key]);
+  useEffect(() => { if (rows.isKnown) rows.need(first, end); });
+  const choose = (index) => {
+    const row = rows.known.get(index);
+    if (row) onChoose(row);
+    else rows.need(index, index + 1);
+  };
+  const move = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -1e9, End: 1e9 }[event.key];
+    if (!step || !rows.total) return;
+    event.preventDefault();
+    const at = chosen === null || chosen === undefined || chosen < 0 ? rows.total - 1 : chosen;
+    const next = Math.min(rows.total - 1, Math.max(0, at + step));
+    if (rows.known.has(next)) choose(next);
+    else rows.fetch({ start: Math.max(0, next - 50), limit: PART }).then(() => choose(next));
+  };
+  const shown = [];
+  for (let index = first; index < end; index++) if (rows.known.has(index)) shown.push(rows.known.get(index));
+  return html`<div class="lines" ref=${box} tabindex="0" role="listbox" aria-label=${label} style=${{ height: `${height}px` }}
+      aria-activedescendant=${chosen >= first && chosen < end ? `${id}-${chosen}` : undefined} onKeyDown=${move}
       onScroll=${(event) => setTop(event.target.scrollTop)}>
-    <div class="space" style=${{ height: `${lines.length * LINE}px` }}>
-      ${shown.map((line, index) => html`<div key=${line.seq} id="line-${line.seq}" role="option"
-          aria-selected=${line.seq === chosen} class="line ${line.seq === chosen ? "chosen" : ""} ${line.warning ? "warning" : ""}"
-          style=${{ top: `${(first + index) * LINE}px` }} onClick=${() => onChoose(line.seq)}>
-        <span class="seq">${line.seq}</span>
-        <span class="text" style=${{ paddingLeft: `${(line.level || 0) * 14}px` }}>${line.text}</span>
-      </div>`)}
+    <div class="space" style=${{ height: `${rows.total * LINE}px` }}>
+      ${Array.from({ length: Math.max(0, end - first) }, (_, offset) => first + offset).map((index) => {
+        const row = rows.known.get(index);
+        return html`<div key=${index} id="${id}-${index}" role="option" aria-selected=${index === chosen}
+            class="line ${index === chosen ? "chosen" : ""} ${row && mark ? mark(row) : ""}"
+            style=${{ top: `${index * LINE}px` }} onClick=${() => choose(index)}>${row ? draw(row, shown) : html`<span class="quiet">…</span>`}</div>`;
+      })}
     </div>
   </div>`;
 }
