@@ -75,3 +75,9 @@ class Site:
 
     def address(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
+
+    def picture(self, page: Any, name: str) -> None:
+        """Take a picture for the docs, if `REYN_PICTURES` names the folder for it."""
+        if folder := os.environ.get("REYN_PICTURES"):
+            page.set_viewport_size({"width": 1000, "height": 760})
+            page.screenshot(path=Path(folder, f"{name}.png"), animations="disabled")
