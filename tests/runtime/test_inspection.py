@@ -62,7 +62,9 @@ def all_entries(events: list[Event], content: Callable[[str], bytes]) -> list[Ti
 def test_every_view_is_that_of_the_whole_run(recorded: Recorded, data: st.DataObject):
     events, content = recorded[data.draw(st.sampled_from(sorted(recorded)), label="run")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inspection, "_PLACE_EVENTS", data.draw(st.integers(1, 9), label="events between places"))
+        patch.setattr(
+            inspection, "_CHECKPOINT_EVENTS", data.draw(st.integers(1, 9), label="events between checkpoints")
+        )
         arriving = Arriving(events, 0)
         found = RunInspection(arriving.read, content)
         for count in sorted(data.draw(st.lists(st.integers(1, len(events)), min_size=1, max_size=3), label="arrive")):
@@ -107,7 +109,7 @@ def check_event(found: RunInspection, events: list[Event], seq: int) -> None:
 
 
 def test_a_request_reads_what_is_new_and_what_is_near(recorded: Recorded, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(inspection, "_PLACE_EVENTS", 5)
+    monkeypatch.setattr(inspection, "_CHECKPOINT_EVENTS", 5)
     events, content = max(recorded.values(), key=lambda one: len(one[0]))
     arriving = Arriving(events, len(events) - 1)
     found = RunInspection(arriving.read, content)

@@ -1,6 +1,6 @@
 """`RunInspection`: a recorded run that is looked at again and again, such as by a page.
 
-Each event is read once, as it arrives. A state or a line of long ago is derived from the last stored place before it,
+Each event is read once, as it arrives. A state or a line of long ago is derived from the last checkpoint before it,
 so that no request reads the whole run. The wording of lines is in `timeline`, the fold in `reader`.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Level = Literal["decisions", "effects", "everything"]
 """The lines to list: decisions, questions, beginnings and ends; also effects; or one line for each event."""
-_PLACE_EVENTS = 200
-"""A place is stored after so many events."""
+_CHECKPOINT_EVENTS = 200
+"""A checkpoint is stored after so many events."""
 _MOST_RUNS = 16
 
 
@@ -48,8 +48,8 @@ class SpanPage(msgspec.Struct, frozen=True):
     spans: list[Span]
 
 
-class _Place(NamedTuple):
-    """A place in a run: what has read it up to there."""
+class _Checkpoint(NamedTuple):
+    """What has read a run up to an event."""
 
     reader: RunReader
     timeline: Timeline
@@ -69,7 +69,7 @@ class RunInspection:
         self._reader = RunReader()
         self._timeline = Timeline(content)
         self._spans = SpanReader()
-        self._places = [_Place(self._reader.copy(), self._timeline.copy())]
+        self._checkpoints = [_Checkpoint(self._reader.copy(), self._timeline.copy())]
         self._seqs: dict[Level, array[int]] = {"decisions": array("Q"), "effects": array("Q")}
 
     def refresh(self) -> int:
@@ -83,8 +83,8 @@ class RunInspection:
                     self._seqs["effects"].append(entry.seq)
                     if entry.is_decision:
                         self._seqs["decisions"].append(entry.seq)
-                if event.seq % _PLACE_EVENTS == 0:
-                    self._places.append(_Place(self._reader.copy(), self._timeline.copy()))
+                if event.seq % _CHECKPOINT_EVENTS == 0:
+                    self._checkpoints.append(_Checkpoint(self._reader.copy(), self._timeline.copy()))
             return self._reader.seq
 
     # -- lists ----------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ class RunInspection:
 
     def _entries(self, wanted: set[int]) -> list[TimelineEntry]:
         last = max(wanted)
-        timeline = self._place_before(min(wanted)).timeline.copy()
-        after = self._place_before(min(wanted)).reader.seq
+        timeline = self._checkpoint_before(min(wanted)).timeline.copy()
+        after = self._checkpoint_before(min(wanted)).reader.seq
         events = takewhile(lambda one: one.seq <= last, self._read(after))
         entries = [(event.seq, timeline.add(event)) for event in events]
         return [entry for seq, entry in entries if seq in wanted and entry is not None]
@@ -125,13 +125,15 @@ class RunInspection:
 
     # -- one event ------------------------------------------------------------------------------------
 
-    def _place_before(self, seq: int) -> _Place:
-        """Return the last stored place before an event; that at the beginning if there is none."""
-        return self._places[bisect_left(self._places, seq, key=lambda place: place.reader.seq) - 1 if seq > 0 else 0]
+    def _checkpoint_before(self, seq: int) -> _Checkpoint:
+        """Return the last checkpoint before an event; that at the beginning if there is none."""
+        return self._checkpoints[
+            bisect_left(self._checkpoints, seq, key=lambda one: one.reader.seq) - 1 if seq > 0 else 0
+        ]
 
     def _reads_to(self, seq: int) -> Iterator[ReadEvent]:
-        """Yield the events from the last stored place before one on."""
-        reader = self._place_before(seq).reader.copy()
+        """Yield the events from the last checkpoint before one on."""
+        reader = self._checkpoint_before(seq).reader.copy()
         return map(reader.take, self._read(reader.seq))
 
     def at(self, seq: int | None) -> ReadEvent | None:
