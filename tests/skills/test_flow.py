@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reyn.skills import ArtifactType
-from reyn.skills.flow import enrich, schema_at
+from reyn.skills.flow import follow, schema_at
 from reyn.skills.step_types import Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 CLOSED = {
@@ -15,7 +15,8 @@ CLOSED = {
 
 
 def check(schema, *steps):
-    return enrich(ArtifactType("x", schema), steps, lambda name: ArtifactType("found", {"type": "object"}))
+    whole, errors = follow(ArtifactType("x", schema), steps, lambda name: ArtifactType("found", {"type": "object"}))
+    return schema_at(whole, "data"), errors
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from reyn.errors import SkillInvalid
 from reyn.skills import Library, pin
-from reyn.skills.flow import enrich
+from reyn.skills.flow import follow, schema_at
 from tests.cost import count_calls
 from tests.support import NOTE, load_skill, write_skill
 
@@ -92,7 +92,8 @@ def test_a_run_skill_step_binds_the_final_artifact(root: Path):
     folder = write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
     skill = load(root, "outer")
     phase = skill.phases["a"]
-    schema, errors = enrich(phase.inputs[0], phase.preprocessor, lambda name: skill.skills[name].final_output)
+    whole, errors = follow(phase.inputs[0], phase.preprocessor, lambda name: skill.skills[name].final_output)
+    schema = schema_at(whole, "data")
     assert errors == []
     assert schema["properties"]["first"]["properties"]["data"] == NOTE
     path = folder / "phases" / "a.md"

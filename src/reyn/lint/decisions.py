@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import codes
 from reyn.expressions import PlacedProblem, place
 from reyn.expressions.types import Type, kind_names, of_schema, words_for
 from reyn.skills.arrivals import accepted_by
-from reyn.skills.decisions import CompiledRule, compile_conditions, compile_rules
-from reyn.skills.fan_out import produced_types
+from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules
 from reyn.skills.graph import is_known, may_finish, successors
-from reyn.skills.step_expressions import compile_step
+from reyn.skills.step_expressions import StepList, checks_of_node, compile_step
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.jsonschema import Schema
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.step_types import AnyStep, PlacedStep
-    from reyn.skills.values import ArtifactType
+    from reyn.skills.step_types import PlacedStep
     from reyn.vocabulary import Vocabulary
 
 
@@ -50,10 +48,7 @@ def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iter
         for one in compile_conditions(skill, node):
             path: KeyPath = ("graph", node, one.target, "when")
             yield from expression_findings(document, path, one.problems)
-            if one.constant is not None and not one.problems:
-                always = "always" if one.constant else "never"
-                message = f"`{one.text}` is {always} true"
-                yield document.finding(codes.CONSTANT_CONDITION, message, *path, severity="warning")
+            yield from _constant_condition(document, path, one)
         exits = {*successors(skill, node), *([END] if may_finish(skill, node) else [])}
         if exits <= skill.conditions[node].keys():
             message = f"every edge of `{node}` has a condition; if none holds, the visit fails"
@@ -61,29 +56,38 @@ def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iter
             yield document.finding(codes.CONSTANT_CONDITION, message, "graph", node, fix=fix, severity="warning")
 
 
+def _constant_condition(document: Document, path: KeyPath, condition: CompiledCondition) -> Iterator[Finding]:
+    """Report a condition that is always or never true."""
+    if condition.constant is not None and not condition.problems:
+        always = "always" if condition.constant else "never"
+        message = f"`{condition.text}` is {always} true"
+        yield document.finding(codes.CONSTANT_CONDITION, message, *path, severity="warning")
+
+
 def expressions_of_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report expressions in steps that are not valid."""
     if not all(is_known(skill, node) for node in skill.graph):
         return
     for placed in skill.steps:
-        inputs, steps = _list_of(skill, placed)
-        index = int(placed.path[-1])
-        found = compile_step(skill, inputs, steps, index) if index < len(steps) else None
-        if found is not None and found.data.problems:
-            document = loaded.document(placed.phase)
-            kinds = [str(placed.applied.__struct_config__.tag)]
-            path = (*placed.path, *(("iterate", "apply") if placed.applied is not placed.step else ()), *kinds)
-            yield from expression_findings(document, (*path, found.key), found.data.problems)
+        steps, index = _list_of(skill, placed), int(placed.path[-1])
+        found = compile_step(skill, steps, index) if index < len(steps.steps) else None
+        if found is None:
+            continue
+        document = loaded.document(placed.phase)
+        kinds = [str(placed.applied.__struct_config__.tag)]
+        path = (*placed.path, *(("iterate", "apply") if placed.applied is not placed.step else ()), *kinds)
+        yield from expression_findings(document, path, found.problems)
+        if found.condition is not None:
+            yield from _constant_condition(document, (*path, "condition"), found.condition)
 
 
-def _list_of(skill: Skill, placed: PlacedStep) -> tuple[Sequence[ArtifactType], Sequence[AnyStep]]:
+def _list_of(skill: Skill, placed: PlacedStep) -> StepList:
     """Return the list of a step, with the types of the artifacts before it."""
     if placed.phase is not None:
-        return skill.phases[placed.phase].inputs, skill.phases[placed.phase].preprocessor
+        return StepList(skill.phases[placed.phase].inputs, skill.phases[placed.phase].preprocessor)
     if placed.path[0] == "nodes":
-        node = str(placed.path[1])
-        return produced_types(skill, node), skill.nodes[node].check
-    return (skill.final_output,), skill.postprocessor.steps if skill.postprocessor else ()
+        return checks_of_node(skill, str(placed.path[1]))
+    return StepList((skill.final_output,), skill.postprocessor.steps if skill.postprocessor else ())
 
 
 def expression_findings(document: Document, path: KeyPath, problems: Iterable[PlacedProblem]) -> Iterator[Finding]:

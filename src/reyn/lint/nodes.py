@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import Finding, codes
 from reyn.jsonschema.fitting import misfit
 from reyn.skills.fan_out import branch_skill, joined_schema
-from reyn.skills.flow import enrich, envelope, schema_at
+from reyn.skills.flow import follow, schema_at
 from reyn.skills.graph import is_known
+from reyn.skills.state import state_schema
 from reyn.skills.step_types import RunOp
 from reyn.skills.values import ArtifactType, Branch, NodeSettings, Skill, is_skill_node
 
@@ -41,19 +42,15 @@ def _path(node: str, settings: NodeSettings, branch: Branch) -> KeyPath:
 
 def _inputs(skill: Skill, node: str, settings: NodeSettings, document: Document) -> Iterator[Finding]:
     """Report a list that does not exist, and branches that do not accept what they are given."""
-
-    def result(name: str) -> ArtifactType | None:
-        return skill.skills[name].result if name in skill.skills else None
-
-    phase = skill.phases[node]
-    arriving = [ArtifactType(one.name, enrich(one, phase.preprocessor, result)[0]) for one in phase.inputs]
+    phase, state = skill.phases[node], state_schema(skill.state, skill.types) if skill.state else None
+    arriving = [follow(one, phase.preprocessor, skill.result_of, state)[0] for one in phase.inputs]
     for branch in settings.branches:
         accepted = branch_skill(skill, branch).entry_inputs
         if settings.each is None:
-            for one in arriving:
+            for one in phase.inputs:
                 yield from _accepts(branch, one, accepted, _path(node, settings, branch), document)
             continue
-        path, found = settings.each.items, [schema_at(envelope(one), settings.each.items) for one in arriving]
+        path, found = settings.each.items, [schema_at(one, settings.each.items) for one in arriving]
         lists = [one for one in found if one is True or (isinstance(one, dict) and _may_be(one, "array"))]
         if not lists:
             problem = "does not exist" if all(one is False for one in found) else "is not a list"

@@ -18,12 +18,13 @@ from reyn.expressions import (
 )
 from reyn.expressions.facts import NO_FACTS
 from reyn.expressions.types import SIZE, STRING_TYPE, Type, object_of, of_schema, union
-from reyn.skills.flow import enrich
+from reyn.skills.flow import LOCAL_ROOT, enrich, local_values
 from reyn.skills.state import state_type
 from reyn.skills.state_fields import STATE_ROOT
 
 if TYPE_CHECKING:
-    from reyn.skills.values import ArtifactType, GraphRule, Skill
+    from reyn.jsonschema import Schema
+    from reyn.skills.values import GraphRule, Skill
 
 
 class CompiledRule(NamedTuple):
@@ -54,24 +55,31 @@ class CompiledRule(NamedTuple):
 
 
 class CompiledCondition(NamedTuple):
-    """The condition of an edge: `problems` and `constant` are as in a rule."""
+    """The condition of an edge or of a step: `problems` and `constant` are as in a rule.
 
-    target: str
+    `missed` is what holds if it is false, and `target` is where the edge leads.
+    """
+
     text: str
     when: Expression | None
     problems: tuple[PlacedProblem, ...]
     constant: bool | None
+    missed: Facts
+    target: str = ""
 
 
 def scope_of(skill: Skill, node: str) -> Scope:
     """Return the names that expressions of a node can use, with their types."""
-    phase = skill.phases[node]
+    phase, local = skill.phases[node], local_values_of(skill, node)
+    arriving = [(one.name, of_schema(enrich(one, phase.preprocessor, skill.result_of))) for one in phase.inputs]
+    variables = variables_of(skill)
+    return Scope(variables if local is None else variables | {LOCAL_ROOT: of_schema(local)}, tuple(arriving))
 
-    def result_of(name: str) -> ArtifactType | None:
-        return skill.skills[name].result if name in skill.skills else None
 
-    arriving = [(one.name, of_schema(enrich(one, phase.preprocessor, result_of)[0])) for one in phase.inputs]
-    return Scope(variables_of(skill), tuple(arriving))
+def local_values_of(skill: Skill, node: str) -> Schema | None:
+    """Return the schema of the values that the steps of a node bind to `local`; `None` if there are none."""
+    phase = skill.phases.get(node)
+    return local_values(phase.inputs, phase.preprocessor, skill.result_of) if phase is not None else None
 
 
 def variables_of(skill: Skill) -> dict[str, Type]:
@@ -108,13 +116,15 @@ def compile_rules(skill: Skill, node: str) -> tuple[CompiledRule, ...]:
 def compile_conditions(skill: Skill, node: str) -> tuple[CompiledCondition, ...]:
     """Compile the conditions on the edges of a phase."""
     scope = scope_of(skill, node)
-    found: list[CompiledCondition] = []
-    for target, text in skill.conditions[node].items():
-        when, problems = _compiled(text, scope, NO_FACTS)
-        matched, missed = _results(when, problems, NO_FACTS)
-        constant = None if when is None else False if matched is None else True if missed is None else None
-        found.append(CompiledCondition(target, text, when, problems, constant))
-    return tuple(found)
+    return tuple(compile_condition(text, scope, target) for target, text in skill.conditions[node].items())
+
+
+def compile_condition(text: str, scope: Scope, target: str = "") -> CompiledCondition:
+    """Compile a condition of a step, or of the edge to `target`."""
+    when, problems = _compiled(text, scope, NO_FACTS)
+    matched, missed = _results(when, problems, NO_FACTS)
+    constant = None if when is None else False if matched is None else True if missed is None else None
+    return CompiledCondition(text, when, problems, constant, missed or NO_FACTS, target)
 
 
 def _compiled(text: str, scope: Scope, facts: Facts) -> tuple[Expression | None, tuple[PlacedProblem, ...]]:

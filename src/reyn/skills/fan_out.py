@@ -63,8 +63,7 @@ def branch_skill(skill: Skill, branch: Branch) -> Skill:
 def result_type(skill: Skill, node: str) -> ArtifactType | None:
     """Return the type that a node produces if no model chooses it: that of a sub-skill or a fan-out."""
     if is_skill_node(node):
-        found = skill.skills.get(skill_of(node))
-        return found.result if found is not None else None
+        return skill.result_of(skill_of(node))
     settings = skill.fan_out(node)
     return skill.types.get(settings.joined) if settings is not None else None
 

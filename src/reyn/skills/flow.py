@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.skills.state_fields import STATE_ROOT, state_name
-from reyn.skills.step_types import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.step_types import (
+    AnyStep,
+    AskUser,
+    CheckExpression,
+    Iterate,
+    LintPlan,
+    PythonCall,
+    RunOp,
+    RunSkill,
+    Validate,
+)
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
@@ -30,7 +40,7 @@ RESULT_SCHEMA: Schema = {
 
 
 LOCAL_ROOT = "local"
-"""Where steps bind values that nothing but the steps after them sees."""
+"""Where steps bind values that are no part of the artifact, so that no model sees them."""
 
 
 class PathError(NamedTuple):
@@ -46,13 +56,14 @@ def impossible_paths(
     steps: Sequence[AnyStep | None],
     result_type: Callable[[str], ArtifactType | None],
     state: Schema | None = None,
+    local: Schema | None = None,
 ) -> list[PathError]:
     """Return paths in steps that exist for no member of the input union; steps after `None` are not checked.
 
-    `state` is the schema of the state, if the skill has one.
+    `state` is the schema of the state, and `local` of the values that steps before the list bind, if there are any.
     """
     known = [step for step in itertools.takewhile(lambda step: step is not None, steps) if step is not None]
-    errors = [set(enrich(artifact, known, result_type, state)[1]) for artifact in inputs]
+    errors = [set(follow(artifact, known, result_type, state, local)[1]) for artifact in inputs]
     return sorted(set.intersection(*errors)) if errors else []
 
 
@@ -60,11 +71,21 @@ def enrich(
     artifact: ArtifactType,
     steps: Sequence[AnyStep],
     result_type: Callable[[str], ArtifactType | None],
-    state: Schema | None = None,
-) -> tuple[Schema, list[PathError]]:
-    """Return the schema of an artifact's data after the steps, and every path error; see `follow`."""
-    schema, errors = follow(artifact, steps, result_type, state)
-    return schema_at(schema, "data"), errors
+) -> Schema:
+    """Return the schema of an artifact's data after the steps; see `follow`."""
+    return schema_at(follow(artifact, steps, result_type)[0], "data")
+
+
+def local_values(
+    inputs: Sequence[ArtifactType], steps: Sequence[AnyStep], result_type: Callable[[str], ArtifactType | None]
+) -> Schema | None:
+    """Return the schema of the values that steps bind to `local`; `None` if there are none.
+
+    The results of steps do not depend on the type of the artifact.
+    """
+    if not inputs or not any(map(binds_local, steps)):
+        return None
+    return schema_at(follow(inputs[0], steps, result_type)[0], LOCAL_ROOT)
 
 
 def follow(
@@ -72,6 +93,7 @@ def follow(
     steps: Sequence[AnyStep],
     result_type: Callable[[str], ArtifactType | None],
     state: Schema | None = None,
+    local: Schema | None = None,
 ) -> tuple[Schema, list[PathError]]:
     """Return the schema of a whole artifact after the steps, with the values that they bind, and every path error.
 
@@ -80,11 +102,14 @@ def follow(
         steps: The steps.
         result_type: Returns the result type of a sub-skill, by name.
         state: The schema of the state, if the skill has one.
+        local: The schema of the values that steps before the first one bind to `local`, if there are any.
     """
     schema: Any = envelope(artifact) if state is None else _with(envelope(artifact), STATE_ROOT, state)
     errors: list[PathError] = []
-    if any(map(binds_local, steps)):
-        schema = _with(schema, LOCAL_ROOT, {"type": "object", "properties": {}, "additionalProperties": False})
+    if local is None and any(map(binds_local, steps)):
+        local = {"type": "object", "properties": {}, "additionalProperties": False}
+    if local is not None:
+        schema = _with(schema, LOCAL_ROOT, local)
     for index, step in enumerate(steps):
         errors += [PathError(index, key, message) for key, message in _read_errors(schema, step)]
         if step.into is not None and step.into.split(".")[0] == STATE_ROOT:
@@ -93,7 +118,10 @@ def follow(
             errors.append(PathError(index, ("into",), f"cannot bind `{LOCAL_ROOT}`: name a value, `{LOCAL_ROOT}.NAME`"))
         elif step.into is not None:
             bound = _bind(
-                schema, step.into.split("."), _result_schema(step, result_type), is_certain=step.on_error == "fail"
+                schema,
+                step.into.split("."),
+                _result_schema(step, result_type),
+                is_certain=step.on_error in ("fail", "result"),
             )
             if bound is None:
                 message = f"cannot bind `{step.into}`: its parent is not an object"
@@ -104,7 +132,7 @@ def follow(
 
 
 def binds_local(step: AnyStep) -> bool:
-    """Return whether a step binds its result where only later steps see it: `into: local.NAME`."""
+    """Return whether a step binds its result beside the artifact: `into: local.NAME`."""
     return step.into is not None and step.into.startswith(f"{LOCAL_ROOT}.")
 
 
@@ -225,6 +253,8 @@ def _result_schema(step: AnyStep, result_type: Callable[[str], ArtifactType | No
             return step.response_schema
         case Validate():
             return FINDINGS_SCHEMA
+        case CheckExpression():
+            return {"type": "boolean"}
         case LintPlan():
             return {"type": "array", "items": {"type": "string"}}
         case RunSkill(skill=name):

@@ -191,6 +191,8 @@ def _context_findings(part: Document) -> list[Finding]:
 
 
 _APPLICABLE = ("run_op", "run_skill", "python", "ask_user")
+_SHORT_FORMS = {"expression": "condition"}
+"""The only argument of a step that is written as a text."""
 _SCHEMA_KEYS = {"validate": "schema", "python": "output_schema", "ask_user": "schema"}
 
 
@@ -224,6 +226,8 @@ def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
     arguments = document.part(kind)
     if arguments.value is None:
         arguments = msgspec.structs.replace(arguments, value={})
+    if kind in _SHORT_FORMS and isinstance(arguments.value, str):
+        arguments = msgspec.structs.replace(arguments, value={_SHORT_FORMS[kind]: arguments.value})
     shape = STEP_ARGUMENTS[kind]
     findings = check_keys(arguments, shape, FRONT_MATTER)
     usable = usable_keys(arguments, shape)

@@ -45,6 +45,7 @@ from reyn.skills.values import USER_MESSAGE, ArtifactType, ConversationSettings,
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reyn.jsonschema import Schema
     from reyn.skills.values import NodeSettings
     from reyn.vocabulary import Vocabulary
 
@@ -274,7 +275,12 @@ class _Loader:
     # -- steps ----------------------------------------------------------------------------------------
 
     def _steps(
-        self, document: Document, path: KeyPath, raw: Sequence[Any], inputs: Sequence[ArtifactType]
+        self,
+        document: Document,
+        path: KeyPath,
+        raw: Sequence[Any],
+        inputs: Sequence[ArtifactType],
+        local: Schema | None = None,
     ) -> tuple[AnyStep, ...]:
         if not raw:
             return ()
@@ -286,7 +292,7 @@ class _Loader:
         # A step with errors of its own may bind any value at its `into`.
         steps = [parsed.get(index) or invalid_step(one) for index, one in enumerate(part.value)]
         state = self.state.schema if self.state is not None else True
-        for error in impossible_paths(inputs, steps, self._result_type, state):
+        for error in impossible_paths(inputs, steps, self._result_type, state, local):
             kind = next(iter(part.value[error.step]))
             self.folder.report(part, codes.UNKNOWN_PATH, error.message, error.step, kind, *error.key)
         return tuple(parsed.values())

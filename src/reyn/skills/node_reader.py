@@ -9,24 +9,28 @@ from msgspec.structs import replace
 
 from reyn.documents import Document, KeyPath, nearest
 from reyn.errors import codes
+from reyn.skills.decisions import local_values_of
 from reyn.skills.fan_out import ERRORS, joined_schema, produced_types, result_type
 from reyn.skills.names import is_valid_name, is_valid_skill_node
 from reyn.skills.values import END, MAX_PARALLEL, ArtifactType, Branch, NodeSettings, Skill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
+    from reyn.jsonschema import Schema
     from reyn.skills.artifacts import Artifacts
     from reyn.skills.folder import SkillFolder
     from reyn.skills.step_types import AnyStep
 
     Load = Callable[..., None]
     """Loads a sub-skill that is named at a path of a document."""
-    ParseSteps = Callable[[Document, KeyPath, Sequence[Any], Sequence[ArtifactType]], tuple[AnyStep, ...]]
-    """Parses a list of steps on artifacts of some types."""
+    ParseSteps = Callable[
+        [Document, KeyPath, Sequence[Any], Sequence[ArtifactType], Schema | None], tuple[AnyStep, ...]
+    ]
+    """Parses a list of steps on artifacts of some types, with the schema of what earlier steps bind to `local`."""
     ResultOf = Callable[[str], ArtifactType | None]
     """Returns the type of the result of a sub-skill that was loaded."""
 
 
-CHECKS = ("python", "validate", "run_op", "lint_plan")
+CHECKS = ("python", "validate", "run_op", "expression", "lint_plan")
 """The kinds of steps that can be a check."""
 
 
@@ -60,7 +64,8 @@ class NodeReader:
         nodes = {}
         for node, settings in self._nodes.items():
             path: KeyPath = ("nodes", node, "check")
-            steps = parse(self._document, path, settings.check, produced_types(skill, node)) if settings.check else ()
+            types, local = produced_types(skill, node), local_values_of(skill, node) if settings.check else None
+            steps = parse(self._document, path, settings.check, types, local) if settings.check else ()
             for index, step in enumerate(steps):
                 if (kind := str(step.__struct_config__.tag)) not in CHECKS:
                     message = f"`{kind}` cannot be a check"

@@ -42,7 +42,7 @@ class StateReader:
                 if found is not None:
                     self.types[found.name] = found
                     self._check_number(name, field, found)
-        self.schema: Schema | None = _schema(fields, self.types) if fields else None
+        self.schema: Schema | None = state_schema(fields, self.types) if fields else None
 
     def check_read(self, document: Document, name: str, *path: str | int) -> None:
         """Report a field of the state that a phase or a step reads and that the skill does not declare."""
@@ -106,7 +106,7 @@ def _at(found: Type, words: Sequence[str]) -> Type:
     return found
 
 
-def _schema(fields: Mapping[str, StateField], types: Mapping[str, ArtifactType]) -> Schema:
+def state_schema(fields: Mapping[str, StateField], types: Mapping[str, ArtifactType]) -> Schema:
     """Return a schema of the state, in which steps look up paths."""
     properties: dict[str, Any] = {}
     for name, field in fields.items():

@@ -84,6 +84,18 @@ class Validate(Step, frozen=True, tag="validate"):
     target: str = "data"
 
 
+class CheckExpression(Step, frozen=True, tag="expression"):
+    """Evaluate a condition, which has to be true.
+
+    `message` says what is wrong if it is not; it may have expressions.
+    """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="condition message")
+
+    condition: str
+    message: str = ""
+
+
 class LintPlan(Step, frozen=True, tag="lint_plan"):
     """Check the structure of a plan."""
 
@@ -107,7 +119,7 @@ class PythonCall(Step, frozen=True, tag="python"):
     """The fields of the state that the function receives, each as `state.NAME`."""
 
 
-AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall | AskUser
+AnyStep = RunSkill | RunOp | Iterate | Validate | CheckExpression | LintPlan | PythonCall | AskUser
 STEP_TYPES: dict[str, type[Step]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyStep)}
 """The class of every step kind, by its name."""
 

@@ -358,6 +358,10 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """Return the fields of a node's artifact that ops fill, each with its source."""
         return self.nodes[node].fill if node in self.nodes else {}
 
+    def result_of(self, name: str) -> ArtifactType | None:
+        """Return the type of the result of a sub-skill; `None` for an unknown one."""
+        return self.skills[name].result if name in self.skills else None
+
     def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
         """Return the artifact types that a node of the graph accepts."""
         if is_skill_node(node):

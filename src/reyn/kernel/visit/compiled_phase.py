@@ -30,13 +30,12 @@ from reyn.kernel.visit.run_context import RunContext
 from reyn.skills import Skill, may_finish, successors
 from reyn.skills.allowed_ops import FillSource, parse_source
 from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules
-from reyn.skills.fan_out import produced_types
+from reyn.skills.step_expressions import StepList, checks_of_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.jsonschema import Schema
     from reyn.kernel.core.snapshot import RunState
-    from reyn.skills.step_expressions import StepList
     from reyn.skills.step_types import AnyStep
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
@@ -93,10 +92,9 @@ class CompiledPhase(RunContext):
 
     @property
     def step_lists(self) -> list[StepList]:
-        produced = produced_types(self.skill, self.name) if self.checks else ()
-        lists: list[StepList] = [(produced, self.checks)]
+        lists = [checks_of_node(self.skill, self.name)] if self.checks else []
         if self.kind != "skill":  # a skill has no file of a phase
-            lists.append((self.definition.inputs, self.definition.preprocessor))
+            lists.append(StepList(self.definition.inputs, self.definition.preprocessor))
         return lists
 
     @cached_property

@@ -12,6 +12,7 @@ from reyn.expressions import EvaluationError, place, readings
 from reyn.journal import kinds
 from reyn.journal.summary import SECOND
 from reyn.kernel.visit.skill_state import read_state
+from reyn.skills.flow import LOCAL_ROOT
 from reyn.skills.state_fields import STATE_ROOT
 from reyn.skills.values import END
 
@@ -72,7 +73,7 @@ def first_match(
             data = None if compiled.data is None else compiled.data.render(values)
         except EvaluationError as error:
             raise ConditionFault(
-                f"{where}, `artifact`: {error.message}{_with(compiled.expressions, values)}"
+                f"{where}, `artifact`: {error.message}{with_readings(compiled.expressions, values)}"
             ) from error
         rule, read = compiled.rule, readings(tried, values)
         tape.emit(kinds.RuleMatched(entry.phase, entry.visit, number, rule.when or "", rule.to, read))
@@ -88,6 +89,7 @@ def without_forbidden(phase: CompiledPhase, entry: Visit, prepared: PreparedInpu
     """
     new = {blob.hash: blob.content for blob in prepared.blobs}
     artifact = msgspec.json.decode(new.get(prepared.input) or tape.content(prepared.input))
+    artifact = artifact | {LOCAL_ROOT: prepared.local} if prepared.local else artifact
     conditions = phase.conditions
     expressions = [one.when for one in conditions if one.when is not None]
     values, removed = values_of(expressions, artifact, phase.skill, tape), []
@@ -102,7 +104,7 @@ def without_forbidden(phase: CompiledPhase, entry: Visit, prepared: PreparedInpu
     allowed = phase.without(frozenset(removed))
     if not allowed.candidates:
         names = ", ".join(f"`{one.target}` needs `{one.text}`" for one in conditions)
-        raise ConditionFault(f"phase `{entry.phase}` has no edge left: {names}{_with(expressions, values)}")
+        raise ConditionFault(f"phase `{entry.phase}` has no edge left: {names}{with_readings(expressions, values)}")
     return allowed
 
 
@@ -119,12 +121,15 @@ def _is_true(when: Expression, values: dict[str, Any], where: str) -> bool:
         return when.is_true(values)
     except EvaluationError as error:
         column = place(when.text, error.at)
-        raise ConditionFault(f"{where}, `{when.text}`, {column}: {error.message}{_with([when], values)}") from error
+        raise ConditionFault(
+            f"{where}, `{when.text}`, {column}: {error.message}{with_readings([when], values)}"
+        ) from error
 
 
-def _with(expressions: Iterable[Expression], values: dict[str, Any]) -> str:
-    """Return the values that expressions have read, for the message of an error."""
-    found = [f"`{path}` is {_written(value)}" for path, value in readings(expressions, values).items()]
+def with_readings(expressions: Iterable[Expression], values: dict[str, Any]) -> str:
+    """Return the values that expressions have read, for a message. A model may see it, so that `local` is left out."""
+    visible = {name: value for name, value in values.items() if name != LOCAL_ROOT}
+    found = [f"`{path}` is {_written(value)}" for path, value in readings(expressions, visible).items()]
     return f" ({', '.join(found[:_MAX_VALUES])})" if found else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -13,9 +14,13 @@ from reyn.kernel.core.errors_of_nodes import NodeFailed
 from reyn.kernel.core.joins import Join
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.child_calls import end_failed, plan_child
+from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import StepContext, StepFault
-from reyn.kernel.visit.steps import look_up, permit, run_steps
+from reyn.kernel.visit.steps import NOTHING, StepsResult, look_up, permit, run_steps
 from reyn.skills.fan_out import ERRORS, ITEMS, MAX_ITEMS
+from reyn.skills.flow import LOCAL_ROOT
+from reyn.skills.state import state_names
+from reyn.skills.state_fields import STATE_ROOT
 from reyn.skills.values import Branch, NodeSettings, is_skill_node
 
 if TYPE_CHECKING:
@@ -29,8 +34,8 @@ _MAX_CAUSES = 5
 """The failures that the reason of a failed join names."""
 
 
-async def run_branches(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> dict[str, Any]:
-    """Return the artifact that joins the results of the branches of a node.
+async def run_branches(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> StepsResult:
+    """Return the artifact that joins the results of the branches of a node, and what its steps bind to `local`.
 
     Raises:
         StepFault: A step of the preprocessor failed, or the join cannot be met.
@@ -38,12 +43,16 @@ async def run_branches(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tap
     settings = phase.skill.fan_out(entry.phase)
     assert settings is not None
     artifact: dict[str, Any] = msgspec.json.decode(tape.content(entry.input.hash))
+    local: Mapping[str, Any] = NOTHING
     if phase.definition.preprocessor:
         steps = phase.definition.preprocessor
-        artifact = await run_steps(steps, artifact, f"{entry.step}.pre", phase, log, tape, entry.phase)
+        artifact, local = await run_steps(steps, artifact, f"{entry.step}.pre", phase, log, tape, entry.phase)
     context = StepContext(phase, log, tape, entry.phase)
-    branches = _branches(settings, artifact)
-    return await _FanOut(phase, entry, settings, branches, context).result()
+    values = artifact | {LOCAL_ROOT: local}
+    if settings.each is not None and (read := state_names([settings.each.items], phase.skill)):
+        values[STATE_ROOT] = read_state(phase.skill, read, tape)
+    branches = _branches(settings, artifact, values)
+    return StepsResult(await _FanOut(phase, entry, settings, branches, context).result(), local)
 
 
 class _Start(NamedTuple):
@@ -54,12 +63,12 @@ class _Start(NamedTuple):
     value: Any
 
 
-def _branches(settings: NodeSettings, artifact: dict[str, Any]) -> list[_Start]:
-    """Return the branches of a visit, in order."""
+def _branches(settings: NodeSettings, artifact: dict[str, Any], values: dict[str, Any]) -> list[_Start]:
+    """Return the branches of a visit, in order. `values` is the artifact with what its steps bind, and the state."""
     if settings.each is None:
         return [_Start(branch, branch.name, artifact) for branch in settings.branches]
     path, [branch] = settings.each.items, settings.branches
-    items = look_up(artifact, path)
+    items = look_up(values, path)
     if not isinstance(items, list):
         raise StepFault(f"`{path}` is not a list")
     if len(items) > MAX_ITEMS:

@@ -5,6 +5,7 @@ The artifact of such a visit goes to the only successor of the node.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from reyn.kernel.visit.handoffs import hand_over
 from reyn.kernel.visit.op_dispatch import OpLog
 from reyn.kernel.visit.skill_state import StateFault, change_of
 from reyn.kernel.visit.step_context import StepFault
-from reyn.kernel.visit.steps import run_node, run_steps
+from reyn.kernel.visit.steps import NOTHING, run_node, run_steps
 from reyn.kernel.visit.visit_end import fail_visit, store_artifact
 from reyn.skills import successors
 from reyn.skills.arrivals import accepted_by
@@ -56,7 +57,7 @@ async def visit_fan_out(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     log = OpLog(phase.vocabulary)
     try:
         await within_limits(tape, phase.settings)
-        artifact = await run_branches(phase, entry, log, tape)
+        artifact, local = await run_branches(phase, entry, log, tape)
     except StepFault as fault:
         reason = fault.describe(entry.phase) if fault.step else f"node `{entry.phase}`: {fault.message}"
         await fail_visit(entry, log, 0, JoinFailed.code, reason, tape, fault.error_name)
@@ -64,7 +65,8 @@ async def visit_fan_out(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
     else:
         assert log.steps is not None
-        await end_visit(phase, entry, artifact, log.steps, JoinFailed.code, log, tape, _successor(phase, entry))
+        target = _successor(phase, entry)
+        await end_visit(phase, entry, artifact, log.steps, JoinFailed.code, log, tape, target, local=local)
 
 
 def _successor(phase: CompiledPhase, entry: Visit) -> str | None:
@@ -83,6 +85,7 @@ async def end_visit(
     target: str | None,
     *,
     passes_on: bool = False,
+    local: Mapping[str, Any] = NOTHING,
 ) -> None:
     """End a visit with an artifact, which its successor has to accept.
 
@@ -96,6 +99,7 @@ async def end_visit(
         tape: The history.
         target: The successor; `None` for the end of the run.
         passes_on: Whether the artifact is the one that arrived, which does not count again in the state.
+        local: What its steps have bound to `local`.
     """
     back, encoded, name = entry.rollback, canonical(artifact), ""
     is_unchanged = digest(encoded) == entry.input.hash
@@ -103,9 +107,10 @@ async def end_visit(
     error = "" if is_unchanged and artifact["type"] in accepted else phase.artifact_error(accepted, artifact)
     if not error and phase.checks:
         try:
-            await run_steps(phase.checks, artifact, f"{entry.step}.check", phase, log, tape, entry.phase)
+            prefix = f"{entry.step}.check"
+            await run_steps(phase.checks, artifact, prefix, phase, log, tape, entry.phase, local)
         except StepFault as fault:
-            error, name = f"check: {fault.message}", fault.error_name or REJECTED
+            error, name = f"check: {fault.message}", fault.error_name or ("" if fault.is_final else REJECTED)
     if error:
         done.drop_results()
     elif back is not None and digest(encoded) == back.rejected.hash and entry.reply:

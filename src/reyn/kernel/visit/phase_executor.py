@@ -303,17 +303,16 @@ def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
 
 
 async def _check_artifact(progress: VisitProgress, verdict: Accepted, attempt: str = "") -> Accepted | Rejected:
-    """Reject a decision whose artifact does not pass the steps that skill.md names for the node.
-
-    `attempt` distinguishes the steps on an artifact that a person edited.
-    """
+    """Reject a decision that does not pass the check of the node; `attempt` is that of a person's edit."""
     phase, artifact = progress.phase, verdict.artifact
     if artifact is None or not phase.checks:
         return verdict
-    prefix = f"{progress.call}.check{attempt}"
+    prefix, local = f"{progress.call}.check{attempt}", progress.context.prepared.local
     try:
-        await run_steps(phase.checks, artifact, prefix, phase, progress.log, progress.tape, progress.entry.phase)
+        await run_steps(phase.checks, artifact, prefix, phase, progress.log, progress.tape, phase.name, local)
     except StepFault as fault:
+        if fault.is_final and not attempt:  # an expression without a value: no other answer is better
+            raise VisitFault(StepFailed.code, fault.describe(phase.name)) from fault
         return progress.spec.contract.reject_output("", fault.message)
     return verdict
 
@@ -436,7 +435,7 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
     artifact = msgspec.json.decode(tape.content(entry.input.hash))
     log, prefix = OpLog(context.vocabulary), f"{entry.step}.post{entry.attempt}"
     try:
-        enriched = await run_steps(post.steps, artifact, prefix, context, log, tape)
+        enriched, _ = await run_steps(post.steps, artifact, prefix, context, log, tape)
         result = {"type": post.output.name, "data": enriched["data"]}
         error = context.artifact_error({post.output.name: post.output.schema}, result)
     except StepFault as fault:

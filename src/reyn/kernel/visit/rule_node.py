@@ -5,6 +5,7 @@ Its preprocessor runs first. The artifact after it goes on, unless the rule make
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,8 +18,9 @@ from reyn.kernel.visit.deciding import ConditionFault, first_match, target_of, v
 from reyn.kernel.visit.model_free import end_visit
 from reyn.kernel.visit.op_dispatch import OpLog
 from reyn.kernel.visit.step_context import StepFault
-from reyn.kernel.visit.steps import run_steps
+from reyn.kernel.visit.steps import NOTHING, run_steps
 from reyn.kernel.visit.visit_end import fail_visit
+from reyn.skills.flow import LOCAL_ROOT
 
 if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
@@ -29,13 +31,15 @@ if TYPE_CHECKING:
 async def visit_rules(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a node with rules: the first that matches decides where the run goes on."""
     log, steps = OpLog(phase.vocabulary), phase.definition.preprocessor
+    local: Mapping[str, Any] = NOTHING
     artifact: dict[str, Any] = msgspec.json.decode(tape.content(entry.input.hash))
     try:
         await within_limits(tape, phase.settings)
         if steps:
-            artifact = await run_steps(steps, artifact, f"{entry.step}.pre", phase, log, tape, entry.phase)
+            artifact, local = await run_steps(steps, artifact, f"{entry.step}.pre", phase, log, tape, entry.phase)
         expressions = [expression for one in phase.rules for expression in one.expressions]
-        matched, data = first_match(phase.rules, entry, values_of(expressions, artifact, phase.skill, tape), tape)
+        values = values_of(expressions, artifact | {LOCAL_ROOT: local}, phase.skill, tape)
+        matched, data = first_match(phase.rules, entry, values, tape)
     except StepFault as fault:
         reason = fault.describe(entry.phase)
         return await fail_visit(entry, log, 0, StepFailed.code, reason, tape, fault.error_name)
@@ -47,4 +51,4 @@ async def visit_rules(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     result = {"type": artifact["type"], "data": artifact["data"]} if made is None else {"type": made.name, "data": data}
     done = log.steps if log.steps is not None else CompletedSteps()
     code, target = ConditionFailed.code, target_of(matched)
-    return await end_visit(phase, entry, result, done, code, log, tape, target, passes_on=made is None)
+    return await end_visit(phase, entry, result, done, code, log, tape, target, passes_on=made is None, local=local)

@@ -17,14 +17,13 @@ from reyn.kernel.core.limits import visits_left
 from reyn.skills.fan_out import branch_skill
 from reyn.skills.front_matter import ALL_CREDENTIALS
 from reyn.skills.state import fields_of_type
-from reyn.skills.step_expressions import StepTemplate, compile_steps
+from reyn.skills.step_expressions import StepList, StepTemplate, compile_steps
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.kernel.core.snapshot import RunState
     from reyn.skills import Skill
     from reyn.skills.state_fields import StateField
-    from reyn.skills.step_expressions import StepList
     from reyn.skills.values import Branch
     from reyn.vocabulary import Vocabulary
 
@@ -76,7 +75,7 @@ class RunContext:
     def step_lists(self) -> list[StepList]:
         """The lists of steps that are executed here."""
         post = self.skill.postprocessor
-        return [((self.skill.final_output,), post.steps)] if post is not None else []
+        return [StepList((self.skill.final_output,), post.steps)] if post is not None else []
 
     @cached_property
     def step_templates(self) -> dict[int, StepTemplate]:

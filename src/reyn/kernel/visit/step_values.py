@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from reyn.expressions import EvaluationError, has_expressions, place
-from reyn.kernel.visit.deciding import values_of
+from reyn.kernel.visit.deciding import values_of, with_readings
 from reyn.kernel.visit.step_context import StepContext, StepFault
-from reyn.skills.step_types import AnyStep, RunSkill
+from reyn.skills.step_types import AnyStep, CheckExpression, RunSkill
 
 if TYPE_CHECKING:
     from reyn.skills.step_expressions import StepTemplate
@@ -36,11 +36,40 @@ def with_values(step: S, artifact: dict[str, Any], context: StepContext) -> S:
     return replace(step, **{template.key: value})
 
 
-def _rendered(template: StepTemplate, artifact: dict[str, Any], context: StepContext) -> Any:
-    if template.data.problems:  # a skill that was started without lint
-        first = template.data.problems[0]
+def check_expression(step: CheckExpression, artifact: dict[str, Any], context: StepContext) -> bool:
+    """Return the value of a condition if the step binds it with `into`; otherwise fail if it is not true.
+
+    Raises:
+        StepFault: The condition is not true, or it has no value.
+    """
+    template = context.templates[id(step)]
+    condition = template.condition
+    assert condition is not None
+    _check_problems(template)
+    expressions = [one for one in (condition.when, *template.data.expressions) if one is not None]
+    values = values_of(expressions, artifact, context.run.skill, context.tape)
+    try:
+        is_true = condition.when is None or condition.when.is_true(values)
+        message = "" if is_true or step.into is not None else template.data.render(values)
+    except EvaluationError as error:
+        text = step.condition
+        message = f"`{text}`, {place(text, error.at)}: {error.message}{with_readings(expressions, values)}"
+        raise StepFault(message, is_final=True) from error
+    if is_true or step.into is not None:
+        return is_true
+    raise StepFault(message or f"`{step.condition}` is not true{with_readings(expressions, values)}")
+
+
+def _check_problems(template: StepTemplate) -> None:
+    """Raise `StepFault` for an expression that is not valid, if a skill was started without lint."""
+    if template.problems:
+        first = template.problems[0]
         message = f"`{first.text}`, {place(first.text, first.problem.at)}: {first.problem.message}"
         raise StepFault(message, is_final=True)
+
+
+def _rendered(template: StepTemplate, artifact: dict[str, Any], context: StepContext) -> Any:
+    _check_problems(template)
     try:
         return template.data.render(values_of(template.data.expressions, artifact, context.run.skill, context.tape))
     except EvaluationError as error:

@@ -6,8 +6,9 @@ recovery. Results are JSON, and an artifact is never modified in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -23,14 +24,24 @@ from reyn.kernel.visit.op_dispatch import OpLog, run_op
 from reyn.kernel.visit.run_context import RunContext, credentials_of
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import StepContext, StepFault
-from reyn.kernel.visit.step_values import Rendered, with_values
+from reyn.kernel.visit.step_values import Rendered, check_expression, with_values
 from reyn.kernel.visit.waits import ask_operator, ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import LOCAL_ROOT, binds_local, is_data_path, paths_read
 from reyn.skills.modules import python_entry
 from reyn.skills.state import state_names
 from reyn.skills.state_fields import STATE_ROOT
-from reyn.skills.step_types import AnyStep, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.step_types import (
+    AnyStep,
+    AskUser,
+    CheckExpression,
+    Iterate,
+    LintPlan,
+    PythonCall,
+    RunOp,
+    RunSkill,
+    Validate,
+)
 from reyn.vocabulary.error_names import name_of_result
 
 if TYPE_CHECKING:
@@ -38,8 +49,16 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.completed_steps import CompletedSteps
 
 _MAX_FINDINGS = 20
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FATAL = ("fail", "result")
 """Values of `on_error` with which a failure of the step itself fails the visit."""
+
+
+class StepsResult(NamedTuple):
+    """The artifact after a list of steps, and the values that they have bound to `local`."""
+
+    artifact: dict[str, Any]
+    local: Mapping[str, Any]
 
 
 async def run_steps(
@@ -50,8 +69,19 @@ async def run_steps(
     log: OpLog,
     tape: Tape,
     phase: str = POSTPROCESSOR,
-) -> dict[str, Any]:
-    """Return the artifact after the steps. What an attempt before it did is not done again.
+    local: Mapping[str, Any] = NOTHING,
+) -> StepsResult:
+    """Return the artifact after the steps, and what is bound to `local`. What an attempt before did is not done again.
+
+    Args:
+        steps: The steps.
+        artifact: The artifact before the first one.
+        prefix: Begins the ids of their calls.
+        run: The phase, or the run.
+        log: The ops of the visit.
+        tape: The history.
+        phase: The node, or the postprocessor.
+        local: What steps before the list have bound to `local`.
 
     Raises:
         StepFault: A step failed, and its `on_error` is `fail`.
@@ -60,13 +90,16 @@ async def run_steps(
     read = state_names((path for step in steps for path in paths_read(step)), run.skill) if run.skill.state else ()
     if read:
         artifact = artifact | {STATE_ROOT: read_state(run.skill, read, tape)}
-    if has_local := any(map(binds_local, steps)):
-        artifact = artifact | {LOCAL_ROOT: {}}
+    if has_local := bool(local) or any(map(binds_local, steps)):
+        artifact = artifact | {LOCAL_ROOT: {**local}}
     for number, step in enumerate(steps, start=1):
         await within_limits(tape, run.settings)
         artifact = await _run(step, artifact, f"{prefix}.{number}", context)
+    if not read and not has_local:
+        return StepsResult(artifact, local)
     hidden = (STATE_ROOT, LOCAL_ROOT)
-    return {name: value for name, value in artifact.items() if name not in hidden} if read or has_local else artifact
+    visible = {name: value for name, value in artifact.items() if name not in hidden}
+    return StepsResult(visible, artifact.get(LOCAL_ROOT, local))
 
 
 async def run_node(
@@ -119,7 +152,7 @@ def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tap
 
 
 async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: StepContext) -> Any:
-    if context.templates and id(step) in context.templates:
+    if context.templates and id(step) in context.templates and not isinstance(step, CheckExpression):
         step = with_values(step, artifact, context)
     match step:
         case RunOp():
@@ -134,6 +167,8 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: St
             return await _question(step, artifact, call, context)
         case Validate():
             return _validate(step, artifact)
+        case CheckExpression():
+            return check_expression(step, artifact, context)
         case LintPlan():
             return plan_issues(look_up(artifact, step.over))
     raise InternalError(f"step kind `{step_kind(step)}` has no implementation")

@@ -8,9 +8,10 @@ and a frame refers to the transcript by length and digest, so that a turn costs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -74,6 +75,8 @@ class PreparedInput(NamedTuple):
     """The type of the input, if the phase accepts several."""
     instructions: str | None = None
     """The hash of the instructions that the message of a conversation came with."""
+    local: Mapping[str, Any] = MappingProxyType({})
+    """The values that the preprocessor binds to `local`."""
 
 
 class LlmPhaseResult(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +13,7 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
 from reyn.kernel.core.history import MAX_DONE
 from reyn.kernel.visit.skill_state import ReadContent, shown_state
-from reyn.kernel.visit.steps import run_steps
+from reyn.kernel.visit.steps import NOTHING, run_steps
 from reyn.kernel.visit.turn import PreparedInput
 from reyn.kernel.visit.waits import ask_person, beginning, question_id
 from reyn.skills.state_fields import state_name
@@ -76,10 +76,11 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     is_reply, images, instructions = _continues(phase, entry), _images(entry, tape), None
     if is_reply:
         content, images, instructions = await _next_message(content.content, entry, tape)
+    local: Mapping[str, Any] = NOTHING
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         steps, prefix = phase.definition.preprocessor, f"{entry.step}.pre"
-        enriched = await run_steps(steps, artifact, prefix, phase, log, tape, entry.phase)
+        enriched, local = await run_steps(steps, artifact, prefix, phase, log, tape, entry.phase)
         content = Blob.of(canonical(enriched))
     done = tuple(tape.content(name).decode(errors="ignore") for name in entry.done[-MAX_DONE:])
     if len(entry.done) > MAX_DONE:
@@ -106,7 +107,7 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
     named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions)
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions, local)
 
 
 def _reads(phase: CompiledPhase, entry: Visit, tape: Tape) -> Iterator[ReadContent]:
