@@ -36,7 +36,7 @@ def with_values(step: S, artifact: dict[str, Any], context: StepContext) -> S:
     return replace(step, **{template.key: value})
 
 
-def check_expression(step: CheckExpression, artifact: dict[str, Any], context: StepContext) -> bool:
+def check_condition(step: CheckExpression, artifact: dict[str, Any], context: StepContext) -> bool:
     """Return the value of a condition if the step binds it with `into`; otherwise fail if it is not true.
 
     Raises:

@@ -24,7 +24,7 @@ from reyn.kernel.visit.op_dispatch import OpLog, run_op
 from reyn.kernel.visit.run_context import RunContext, credentials_of
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import StepContext, StepFault
-from reyn.kernel.visit.step_values import Rendered, check_expression, with_values
+from reyn.kernel.visit.step_values import Rendered, check_condition, with_values
 from reyn.kernel.visit.waits import ask_operator, ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import LOCAL_ROOT, binds_local, is_data_path, paths_read
@@ -168,7 +168,7 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: St
         case Validate():
             return _validate(step, artifact)
         case CheckExpression():
-            return check_expression(step, artifact, context)
+            return check_condition(step, artifact, context)
         case LintPlan():
             return plan_issues(look_up(artifact, step.over))
     raise InternalError(f"step kind `{step_kind(step)}` has no implementation")
