@@ -98,7 +98,7 @@ class RemoteWorkers:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int = 0) -> RunRow:
+    async def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int | None = None) -> RunRow:
         """Let workers execute a run that was interrupted or waits. It stays with them."""
         body = {"queue": queue, "priority": priority}
         return row_of_view(await self._transport.call("POST", run_address(run, "/submit"), dict[str, Any], body))

@@ -108,7 +108,7 @@ class Client:
         *,
         run_id: str | None = None,
         queue: str = DEFAULT_QUEUE,
-        priority: int = 0,
+        priority: int | None = None,
     ) -> RunRow:
         """Start a run that workers execute, and return at once. The arguments are those of `OSRuntime.submit`."""
         body = {"skill": skill, "input": input, "run_id": run_id, "queue": queue, "priority": priority}

@@ -17,6 +17,7 @@ from reyn.config.models import (
     Positive,
 )
 from reyn.config.servers import McpSettings, NotifySettings, WebSettings
+from reyn.config.workers import WorkersSettings
 from reyn.documents.trust_classes import TrustClasses, trust_classes
 
 AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
@@ -258,6 +259,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             database of the journal. `temporal://HOST:PORT/NAMESPACE` is a server of Temporal (needs the extra
             `temporal`); parameters: `tls` (`false`) and `api_key`. An address with a key belongs in a secret. `outbox`
             needs nothing but the journal; it is the default of journals in `.reyn/`, which serve one machine.
+        workers: Submitted runs. `queue: {NAME: {concurrency: 4, priority: 10}}` and `skill: {NAME: {…}}` limit how many
+            runs of a queue or of a skill all workers together execute at once. The others are queued: those of the
+            highest priority come first. A run has the priority that it is submitted with; by default that of its skill,
+            else that of its queue, else 0. `labels` of a skill are those that a worker needs to take its runs; the
+            `labels` of `workers` itself are those that the workers of this machine have.
         output_language: Language of natural-language output; `null` lets the model choose.
         strict: Enforce required fields at every depth of an artifact instead of at the top level only.
         sizes: Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a
@@ -273,7 +279,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rules="permissions",
         code="tools",
         server="journal engine",
-        section="endpoints limits agents budgets files sandbox python context mcp web sizes",
+        section="workers endpoints limits agents budgets files sandbox python context mcp web sizes",
         plain="max_phase_visits max_phase_retries max_act_turns output_language strict",
     )
 
@@ -297,6 +303,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notify: NotifySettings | None = None
     journal: JournalUrl = ""
     engine: EngineUrl = ""
+    workers: WorkersSettings = WorkersSettings()
     output_language: str | None = None
     strict: bool = False
     sizes: Sizes = Sizes()

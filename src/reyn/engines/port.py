@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -21,6 +21,7 @@ class Serving:
         queues: The queues that it serves.
         concurrency: How many runs it executes at once.
         is_once: Whether to return when nothing is due.
+        labels: What it has that some runs need.
         active: The runs that it executes.
         refusals: Why it does not take runs, by run. `reyn queue` shows it.
         stop: Set it to drain: runs in progress are interrupted, and given back at once.
@@ -29,6 +30,7 @@ class Serving:
     queues: Sequence[str]
     concurrency: int = 1
     is_once: bool = False
+    labels: Collection[str] = ()
     active: set[str] = field(default_factory=set)
     refusals: Refusals = field(default_factory=dict)
     stop: asyncio.Event = field(default_factory=asyncio.Event)

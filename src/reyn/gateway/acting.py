@@ -65,7 +65,7 @@ class SubmitRun(msgspec.Struct, forbid_unknown_fields=True):
     input: Any = None
     run_id: str | None = None
     queue: str = DEFAULT_QUEUE
-    priority: int = 0
+    priority: int | None = None
 
 
 @operation("POST", "/api/submissions", "start", body=SubmitRun, result=RunView, status=202)

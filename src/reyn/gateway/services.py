@@ -112,7 +112,7 @@ class HandOver(msgspec.Struct, forbid_unknown_fields=True):
     """The queue of a run that workers continue."""
 
     queue: str = DEFAULT_QUEUE
-    priority: int = 0
+    priority: int | None = None
 
 
 @operation("POST", "/api/runs/{run}/submit", "start", body=HandOver, result=RunView, status=202)

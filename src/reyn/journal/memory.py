@@ -23,7 +23,7 @@ from reyn.journal.port import (
     hashes_in,
 )
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
-from reyn.journal.wakes import PendingWake, Wake, deliverable, microseconds
+from reyn.journal.wakes import PendingWake, Wake, deliverable, in_order, microseconds
 from reyn.journal.workers import WorkerReport, is_forgotten
 
 if TYPE_CHECKING:
@@ -153,6 +153,9 @@ class MemoryJournal:
     def is_claimed(self, run_id: str) -> bool:
         return run_id in self._claims
 
+    def claimed(self, names: Collection[str]) -> set[str]:
+        return self._claims.intersection(names)
+
     def check_claim(self, run_id: str) -> None:
         pass  # no claim is ever lost
 
@@ -175,8 +178,11 @@ class MemoryJournal:
         for seq in seqs:
             self._wakes.pop(seq, None)
 
-    def wakes(self) -> list[PendingWake]:
-        return list(self._wakes.values())
+    def wakes(self, run_id: str | None = None) -> list[PendingWake]:
+        return [one for one in self._wakes.values() if run_id in (None, one.run_id)]
+
+    def first_wakes(self, queue: str, limit: int) -> list[PendingWake]:
+        return in_order(one for one in self._wakes.values() if one.queue == queue)[:limit]
 
     def report_worker(self, report: WorkerReport) -> None:
         now = microseconds()

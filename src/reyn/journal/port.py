@@ -164,6 +164,9 @@ class Journal(Protocol):
     def is_claimed(self, run_id: str) -> bool:
         """Return whether a live process holds the claim on a run."""
 
+    def claimed(self, names: Collection[str]) -> set[str]:
+        """Return those of these names on which live processes hold claims: of runs, or of slots."""
+
     def take_wakes(self, queues: Collection[str], limit: int, hold: float) -> list[PendingWake]:
         """Return due wakes of these queues, those of the highest priority first, then the oldest.
 
@@ -176,8 +179,11 @@ class Journal(Protocol):
     def finish_wakes(self, seqs: Collection[int]) -> None:
         """Remove wakes. Unknown ones are ignored."""
 
-    def wakes(self) -> list[PendingWake]:
-        """Return all wakes that are not finished, oldest first."""
+    def wakes(self, run_id: str | None = None) -> list[PendingWake]:
+        """Return the wakes that are not finished, of all runs or of one, oldest first."""
+
+    def first_wakes(self, queue: str, limit: int) -> list[PendingWake]:
+        """Return the first wakes of a queue in the order of delivery, also those that are held or not due."""
 
     def report_worker(self, report: WorkerReport) -> None:
         """Store what a worker reports of itself, with the time of the journal's clock. A day later it is removed."""

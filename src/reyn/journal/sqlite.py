@@ -27,7 +27,7 @@ from reyn.journal.registry import GENESIS, Event
 from reyn.journal.results import AccessToken, Approval
 from reyn.journal.rows import Head, add_charges, decode_head
 from reyn.journal.tables import Accounts
-from reyn.journal.wakes import ALL_WAKES, PendingWake, Wake, WakeTable, to_wake
+from reyn.journal.wakes import ALL_WAKES, FIRST_WAKES, PendingWake, Wake, WakeTable, to_wake
 from reyn.journal.workers import ALL_WORKERS, WorkerReport, WorkerTable, to_report
 
 if TYPE_CHECKING:
@@ -431,8 +431,11 @@ class SqliteJournal:
         with self._write():
             self._wakes.finish(seqs)
 
-    def wakes(self) -> list[PendingWake]:
-        return [to_wake(columns) for columns in self._db.rows(ALL_WAKES)]
+    def wakes(self, run_id: str | None = None) -> list[PendingWake]:
+        return [to_wake(columns) for columns in self._db.rows(ALL_WAKES, (run_id, run_id))]
+
+    def first_wakes(self, queue: str, limit: int) -> list[PendingWake]:
+        return [to_wake(columns) for columns in self._db.rows(FIRST_WAKES, (queue, limit))]
 
     # -- workers --------------------------------------------------------------------------------------
 
@@ -454,6 +457,9 @@ class SqliteJournal:
 
     def is_claimed(self, run_id: str) -> bool:
         return self._claims.is_held(run_id)
+
+    def claimed(self, names: Collection[str]) -> set[str]:
+        return set(filter(self._claims.is_held, names))
 
     def check_claim(self, run_id: str) -> None:
         pass  # a file lock is only lost with its process

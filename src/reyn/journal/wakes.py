@@ -51,8 +51,12 @@ def microseconds() -> int:
 
 def deliverable(wakes: Iterable[PendingWake], queues: Collection[str], limit: int, now: int) -> list[PendingWake]:
     """Select the wakes to deliver at a time, in order."""
-    due = [one for one in wakes if one.queue in queues and max(one.due, one.held_until) <= now]
-    return sorted(due, key=lambda one: (-one.priority, one.seq))[:limit]
+    return in_order(one for one in wakes if one.queue in queues and max(one.due, one.held_until) <= now)[:limit]
+
+
+def in_order(wakes: Iterable[PendingWake]) -> list[PendingWake]:
+    """Return wakes in the order of delivery."""
+    return sorted(wakes, key=lambda one: (-one.priority, one.seq))
 
 
 _COLUMNS = "run_id, due, queue, priority, seq, held_until"
@@ -93,7 +97,8 @@ class WakeTable:
         self._connection.executemany("DELETE FROM wakes WHERE seq = ?", [(seq,) for seq in seqs])
 
 
-ALL_WAKES = f"SELECT {_COLUMNS} FROM wakes ORDER BY seq"  # noqa: S608 - constants
+ALL_WAKES = f"SELECT {_COLUMNS} FROM wakes WHERE ? IS NULL OR run_id = ? ORDER BY seq"  # noqa: S608 - constants
+FIRST_WAKES = f"SELECT {_COLUMNS} FROM wakes WHERE queue = ? ORDER BY priority DESC, seq LIMIT ?"  # noqa: S608 - constants
 
 
 def to_wake(columns: tuple[str, int, str, int, int, int]) -> PendingWake:

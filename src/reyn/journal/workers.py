@@ -27,6 +27,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
         started: When it started, in microseconds since 1970.
         runs: The runs that it executes.
         refusals: Why it does not take runs, by run.
+        labels: What it has that some runs need.
         seen: When it reported, by the clock of the machine that asks.
     """
 
@@ -39,6 +40,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     runs: tuple[str, ...] = ()
     refusals: dict[str, str] = {}
     seen: int = 0
+    labels: tuple[str, ...] = ()
 
 
 def is_forgotten(report: WorkerReport, now: int) -> bool:

@@ -6,11 +6,14 @@ nothing to do is left alone, and one that another process executes is tried agai
 
 from __future__ import annotations
 
+import unicodedata
 from functools import partial
 from typing import TYPE_CHECKING
 
+from reyn.config.workers import MAX_PRIORITY
 from reyn.context.transcript import normalize
 from reyn.errors import (
+    AppendConflict,
     ConfigError,
     ModelError,
     OpMissing,
@@ -23,7 +26,8 @@ from reyn.errors import (
 from reyn.journal import ENDED, decode, kinds
 from reyn.journal.family import check_not_imported
 from reyn.journal.outside import record_outside
-from reyn.journal.submission import submit
+from reyn.journal.slots import limit_key, slots_of
+from reyn.journal.submission import is_left_to_workers, submit
 from reyn.kernel.world.services import Observers
 from reyn.runtime.same_call import RunCall, check_same_call
 from reyn.skills.names import is_valid_name
@@ -31,9 +35,11 @@ from reyn.skills.names import is_valid_name
 if TYPE_CHECKING:
     from typing import Any
 
-    from reyn.engines import Refusals
+    from reyn.config.workers import WorkersSettings
+    from reyn.engines import Serving
     from reyn.journal import RunRow
     from reyn.journal.outside import EventWithBlobs
+    from reyn.kernel.world.services import Services
     from reyn.runtime.executor import RunExecutor
     from reyn.skills import Skill
 
@@ -44,7 +50,6 @@ REFUSED_SECONDS = 5.0
 MAX_TAKEOVERS = 10
 """The drivers of a run that may die one after the other without progress, before it is set aside."""
 _SCANNED_EVENTS = 20 * MAX_TAKEOVERS
-_MAX_PRIORITY = 1_000
 _PROGRESS = (
     *(kinds.LlmResponded, kinds.OpCompleted, kinds.StepCompleted, kinds.ChildEnded, kinds.PhaseCompleted),
     *(kinds.WaitOpened, kinds.WaitAnswered, kinds.RunSubmitted, kinds.RunStarted),
@@ -52,11 +57,11 @@ _PROGRESS = (
 
 
 def submit_new(
-    executor: RunExecutor, skill: str | Skill, value: Any, run_id: str | None, queue: str, priority: int
+    executor: RunExecutor, skill: str | Skill, value: Any, run_id: str | None, queue: str, priority: int | None
 ) -> RunRow:
     """Submit a new run, or the one of this call that exists; `OSRuntime.submit` documents the arguments."""
     services, name = executor.services, executor.checked_id(run_id)
-    submitted = _submitted(queue, priority)
+    _check_submission(queue, priority)
     call = RunCall(skill, value, normalize(()))
     if executor.runs.is_recorded(name):
         row = executor.runs.find(name)
@@ -65,11 +70,12 @@ def submit_new(
         return row if row.queue or row.status in ENDED else submit_existing(executor, row, queue, priority)
     services.check_owner()
     run = executor.beginning(name, call)()
+    submitted = _submitted(services, run.event.skill, queue, priority)
     submit(services.journal, name, submitted, services.clock.now(), run.event, blobs=run.blobs)
     return executor.runs.find(name)
 
 
-def submit_existing(executor: RunExecutor, row: RunRow, queue: str, priority: int) -> RunRow:
+def submit_existing(executor: RunExecutor, row: RunRow, queue: str, priority: int | None) -> RunRow:
     """Let workers execute a run that was interrupted or waits.
 
     Raises:
@@ -85,49 +91,95 @@ def submit_existing(executor: RunExecutor, row: RunRow, queue: str, priority: in
         )
     services = executor.services
     services.check_owner()
-    submit(services.journal, row.run_id, _submitted(queue, priority), services.clock.now())
+    _check_submission(queue, priority)
+    submitted = _submitted(services, row.skill, queue, priority)
+    submit(services.journal, row.run_id, submitted, services.clock.now())
     return executor.runs.find(row.run_id)
 
 
-def _submitted(queue: str, priority: int) -> kinds.RunSubmitted:
+def _check_submission(queue: str, priority: int | None) -> None:
     if not is_valid_name(queue):
         raise QueueInvalid(f"`{queue}` is not a valid name of a queue")
-    if abs(priority) > _MAX_PRIORITY:
-        raise QueueInvalid(f"the priority {priority} is not between -{_MAX_PRIORITY} and {_MAX_PRIORITY}")
+    if priority is not None and abs(priority) > MAX_PRIORITY:
+        raise QueueInvalid(f"the priority {priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
+
+
+def _submitted(services: Services, skill: str, queue: str, priority: int | None) -> kinds.RunSubmitted:
+    if priority is None:
+        priority = services.config.workers.priority(queue, skill)
     return kinds.RunSubmitted(queue, priority)
 
 
-async def drive(executor: RunExecutor, run_id: str, refusals: Refusals) -> float | None:
+async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float | None:
     """Execute a submitted run as long as it has something to do.
 
     Args:
         executor: Executes it.
         run_id: The run.
-        refusals: Receives why this worker does not take the run.
+        serving: The worker; its `refusals` receive why it does not take the run.
 
     Returns:
-        `None` if it has nothing to do any more; otherwise the seconds after which to call this again.
+        `None` if it has nothing to do any more, or waits for a slot; otherwise the seconds after which to call this
+        again.
     """
     services = executor.services
-    row = services.journal.find(run_id)
+    journal, settings = services.journal, services.config.workers
+    row = journal.find(run_id)
     if row is None or not row.queue or row.status in ENDED:
         return None
-    if row.status == "running" and not services.journal.is_claimed(run_id) and set_aside(executor, row):
+    if missing := sorted({*settings.of_skill(row.skill).labels}.difference(serving.labels)):
+        serving.refusals[run_id] = f"it needs a worker with the label `{missing[0]}`"
+        return REFUSED_SECONDS
+    is_claimed = journal.is_claimed(run_id)
+    if row.status == "running" and not is_claimed and set_aside(executor, row):
         return None
+    limits = limits_of(settings, row) if _has_something_to_do(executor, row) else {}
+    if limits and is_claimed:
+        return BUSY_SECONDS
     try:
-        await executor.claim_and_share(run_id, partial(executor.resume, run_id, Observers()), Observers())
-        refusals.pop(run_id, None)
-    except RunBusy:
+        with slots_of(journal, row, limits) as missing_slot:
+            if missing_slot:
+                return None  # it waits in line
+            await executor.claim_and_share(run_id, partial(executor.resume, run_id, Observers()), Observers())
+        serving.refusals.pop(run_id, None)
+    except (RunBusy, AppendConflict):
         return BUSY_SECONDS
     except RunNotResumable:  # it waits, or has stopped
         pass
     except (RunBlocked, OpMissing, ModelError, ConfigError) as error:
-        refusals[run_id] = f"{error.code}: {error.message}"
+        serving.refusals[run_id] = f"{error.code}: {error.message}"
         return REFUSED_SECONDS
-    row = services.journal.find(run_id)
+    row = journal.find(run_id)
     if row is None or row.wait is None or row.wait.expires_at is None or row.status != "waiting":
         return None
     return max(0.0, (row.wait.expires_at - services.clock.now()) / 1_000_000)
+
+
+def limits_of(settings: WorkersSettings, row: RunRow) -> dict[str, int]:
+    """Return the limits of a submitted run: the number of slots, by key."""
+    queue = settings.queue.get(row.queue)
+    slots = {
+        limit_key("queue", row.queue): queue.concurrency if queue is not None else None,
+        limit_key("skill", row.skill): settings.of_skill(row.skill).concurrency,
+    }
+    return {key: count for key, count in slots.items() if count is not None}
+
+
+def all_limits(settings: WorkersSettings) -> dict[str, int]:
+    """Return all limits of submitted runs."""
+    queues = {limit_key("queue", name): one.concurrency for name, one in settings.queue.items()}
+    skills = {
+        limit_key("skill", unicodedata.normalize("NFC", name)): one.concurrency for name, one in settings.skill.items()
+    }
+    return {key: count for key, count in (queues | skills).items() if count is not None}
+
+
+def _has_something_to_do(executor: RunExecutor, row: RunRow) -> bool:
+    """Return whether a run would use a slot: one that waits for a person uses none."""
+    services = executor.services
+    if row.status != "waiting" or is_left_to_workers(services.journal, row):
+        return True
+    return row.wait is not None and row.wait.is_expired(services.clock.now())
 
 
 def set_aside(executor: RunExecutor, row: RunRow) -> bool:

@@ -111,7 +111,13 @@ class SyncRuntime(Synchronous):
         wait: bool = ...,
     ) -> RunResult: ...
     def submit(
-        self, skill: str | Skill, input: Any = ..., *, run_id: str | None = ..., queue: str = ..., priority: int = ...
+        self,
+        skill: str | Skill,
+        input: Any = ...,
+        *,
+        run_id: str | None = ...,
+        queue: str = ...,
+        priority: int | None = ...,
     ) -> RunRow: ...
     def resume(
         self,

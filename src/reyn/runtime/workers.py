@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from reyn.engines import Serving, start_engine
 from reyn.journal.indexing import index_runs
+from reyn.journal.slots import call_next, call_others, limit_name
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.journal.workers import WorkerReport
-from reyn.runtime.submitting import drive, submit_existing
+from reyn.runtime.submitting import all_limits, drive, submit_existing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,13 +51,13 @@ class Workers:
         self._executor = executor
         self._services = executor.services
 
-    def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int = 0) -> RunRow:
+    def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int | None = None) -> RunRow:
         """Let workers execute a run that was interrupted or waits. It stays with them.
 
         Args:
             run: The run.
             queue: The queue whose workers execute it.
-            priority: Higher ones are executed first.
+            priority: Higher ones are executed first; by default that of the skill or of the queue, or 0.
 
         Raises:
             RunBusy: A process executes it.
@@ -81,6 +82,11 @@ class Workers:
 
     def reason(self, row: RunRow) -> str:
         """Return why no worker executes a queued run."""
+        settings = self._services.config.workers
+        for wake in self._services.existing_journal.wakes(row.run_id):
+            if name := limit_name(wake.queue):
+                count = all_limits(settings).get(wake.queue)
+                return f"the limit of the {name} is reached{f': {count} at once' if count else ''}"
         now = self._services.clock.now()
         live = [one for one in self.all() if row.queue in one.queues and not is_lost(one, now)]
         if not live:
@@ -113,6 +119,7 @@ class Workers:
         services = self._services
         services.check_owner()
         serving = serving or Serving(queues=queues, concurrency=concurrency, is_once=once)
+        serving.labels = tuple(dict.fromkeys((*services.config.workers.labels, *serving.labels)))
         report = WorkerReport(
             services.ids.new(),
             socket.gethostname(),
@@ -120,11 +127,13 @@ class Workers:
             tuple(serving.queues),
             serving.concurrency,
             services.clock.now(),
+            labels=tuple(serving.labels),
         )
+        call_others(services.journal, all_limits(services.config.workers))
         reporting = asyncio.create_task(self._keep_reporting(report, serving))
         try:
             chosen = dispatcher or self._start_engine()
-            await chosen.serve(partial(drive, self._executor, refusals=serving.refusals), serving)
+            await chosen.serve(partial(drive, self._executor, serving=serving), serving)
         finally:
             reporting.cancel()
             with suppress(asyncio.CancelledError):
@@ -136,13 +145,19 @@ class Workers:
         return start_engine(services.config.engine, services.journal, services.root.name, services.secrets.resolve)
 
     async def _keep_reporting(self, report: WorkerReport, serving: Serving) -> None:
-        journal = self._services.journal
+        journal, limits = self._services.journal, all_limits(self._services.config.workers)
+
+        def store(current: WorkerReport) -> None:
+            journal.report_worker(current)
+            for key, count in limits.items():
+                call_next(journal, key, count)
+
         while True:
             current = replace(report, runs=tuple(sorted(serving.active)), refusals=dict(serving.refusals))
             if journal.is_remote:
-                await asyncio.to_thread(journal.report_worker, current)
+                await asyncio.to_thread(store, current)
             else:
-                journal.report_worker(current)
+                store(current)
             await asyncio.to_thread(index_runs, journal, seconds=_INDEX_SECONDS, limit=_MAX_INDEXED)
             await asyncio.sleep(_REPORT_SECONDS)
 

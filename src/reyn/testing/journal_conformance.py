@@ -246,9 +246,10 @@ class JournalConformance(ListingConformance, WakeConformance):
                 journal.check_claim("a")
                 with raises(RunBusy), journal.claim("a"):
                     pass
-                with journal.claim("b"):
-                    pass
+                with journal.claim("b"), journal.claim("skill:ä b:0"):
+                    assert journal.claimed(["a", "b", "c", "skill:ä b:0"]) == {"a", "b", "skill:ä b:0"}
             assert not journal.is_claimed("a")
+            assert journal.claimed([]) == journal.claimed(["a", "b", "skill:ä b:0"]) == set()
             with journal.claim("a"):
                 pass
 

@@ -48,6 +48,17 @@ class WakeConformance(JournalSuite):
             [again] = journal.wakes()
             assert again.seq > last.seq
 
+    def test_the_first_wakes_of_a_queue_are_those_that_are_delivered_first(self) -> None:
+        with self.journal() as journal:
+            wakes = [Wake(name, queue="slow", priority=priority) for name, priority in zip("abc", (0, 5, 5), strict=True)]
+            journal.post("a", Cancel(), [*wakes, Wake("a"), Wake("d", due=2**52, queue="slow", priority=9)])
+            [b] = journal.take_wakes(["slow"], 1, 3600)
+            assert [one.run_id for one in journal.first_wakes("slow", 9)] == ["d", "b", "c", "a"]
+            [first, second] = journal.first_wakes("slow", 2)
+            assert (first.held_until, second.seq, second.held_until > 0) == (0, b.seq, True)
+            assert journal.first_wakes("other", 9) == []
+            assert [one.queue for one in journal.wakes("a")] == ["slow", ""]
+
     def test_a_deleted_run_is_not_woken(self) -> None:
         with self.journal() as journal:
             journal.append("a", 0, events_after("a", [run_started("a")]), [NOTE], [Wake("a")])

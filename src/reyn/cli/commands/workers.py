@@ -31,11 +31,16 @@ _QUEUE = "default"
 @click.argument("input", required=False)
 @click.option("--run-id", metavar="ID", help="Id of the run. If it exists, it is submitted, unless it has been.")
 @click.option("--queue", default=_QUEUE, show_default=True, metavar="NAME", help="Queue whose workers execute it.")
-@click.option("--priority", type=int, default=0, metavar="N", help="Higher ones are executed first.")
+@click.option(
+    "--priority",
+    type=int,
+    metavar="N",
+    help="Higher ones are executed first. By default that of the skill or queue, else 0.",
+)
 @setting_options
 @json_option
 def submit_command(
-    skill_or_run: str, input: str | None, run_id: str | None, queue: str, priority: int, **settings: Any
+    skill_or_run: str, input: str | None, run_id: str | None, queue: str, priority: int | None, **settings: Any
 ) -> Report:
     """Start a run of SKILL that workers execute, and return at once. Or hand over RUN, which was interrupted or waits.
 
@@ -60,9 +65,10 @@ def submit_command(
 @command(epilog="Example: reyn worker --queue default --concurrency 4")
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Queue to serve. May be repeated.")
 @number_option("--concurrency", "Runs to execute at once.", default=1, show_default=True, metavar="N")
+@click.option("--label", "labels", multiple=True, metavar="NAME", help="Label of this worker. May be repeated.")
 @click.option("--once", is_flag=True, help="Stop when nothing is due.")
 @json_option
-def worker_command(queues: tuple[str, ...], concurrency: int, once: bool) -> int:
+def worker_command(queues: tuple[str, ...], concurrency: int, labels: tuple[str, ...], once: bool) -> int:
     """Execute submitted runs: new ones, those that got an answer, and those that a dead worker left.
 
     SIGTERM and Ctrl-C drain the worker: runs in progress are interrupted at once, and other workers continue them.
@@ -70,7 +76,7 @@ def worker_command(queues: tuple[str, ...], concurrency: int, once: bool) -> int
     from reyn.engines import Serving
 
     runtime = open_project()
-    serving = Serving(queues=queues or (_QUEUE,), concurrency=concurrency, is_once=once)
+    serving = Serving(queues=queues or (_QUEUE,), concurrency=concurrency, is_once=once, labels=labels)
     out.note(f"worker: queue {', '.join(serving.queues)}; {concurrency} at once")
     runtime.wait(_serve(runtime.async_form, serving))
     return 0
@@ -105,6 +111,7 @@ def workers_command() -> Report:
             f"{one.host}:{one.pid}",
             coloured("lost" if is_lost(one, at) else "running"),
             ", ".join(one.queues),
+            ", ".join(one.labels) or "-",
             f"{len(one.runs)} of {one.concurrency}",
             age_text(at - one.started),
             age_text(at - one.seen),
@@ -112,7 +119,7 @@ def workers_command() -> Report:
         )
         for one in reports
     ]
-    header = ("WORKER", "STATUS", "QUEUES", "BUSY", "STARTED", "SEEN", "RUNS")
+    header = ("WORKER", "STATUS", "QUEUES", "LABELS", "BUSY", "STARTED", "SEEN", "RUNS")
     import msgspec
 
     fields = [msgspec.to_builtins(one) | {"is_lost": is_lost(one, at)} for one in reports]

@@ -68,6 +68,9 @@ UPDATE wakes SET held_until = {_NOW} + %(hold)s WHERE seq IN (
     ORDER BY priority DESC, seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING {_WAKE}
 """  # noqa: S608 - constants
+# The caller compares with its own clock, which may differ from the server's.
+_HELD = f"CASE WHEN held_until > 0 THEN greatest(held_until - {_NOW} + %(now)s, 1) ELSE 0 END"
+_WAKES = f"SELECT run_id, due, queue, priority, seq, {_HELD} FROM wakes"  # noqa: S608 - constants
 _HOLD = f"UPDATE wakes SET held_until = {_NOW} + %s WHERE seq = ANY(%s)"  # noqa: S608 - constants
 
 _REPORT = f"""
@@ -267,6 +270,9 @@ class PostgresJournal:
     def is_claimed(self, run_id: str) -> bool:
         return self._leases.is_held(run_id)
 
+    def claimed(self, names: Collection[str]) -> set[str]:
+        return self._leases.held_of(names)
+
     def check_claim(self, run_id: str) -> None:
         self._leases.check(run_id)
 
@@ -289,8 +295,16 @@ class PostgresJournal:
             lambda connection: change(connection, "DELETE FROM wakes WHERE seq = ANY(%s::bigint[])", (list(seqs),))
         )
 
-    def wakes(self) -> list[PendingWake]:
-        return [to_wake(columns) for columns in self._reader.rows(f"SELECT {_WAKE} FROM wakes ORDER BY seq")]  # noqa: S608
+    def wakes(self, run_id: str | None = None) -> list[PendingWake]:
+        where = "" if run_id is None else " WHERE run_id = %(run)s"
+        return self._wakes(f"{_WAKES}{where} ORDER BY seq", run=run_id)
+
+    def first_wakes(self, queue: str, limit: int) -> list[PendingWake]:
+        query = f"{_WAKES} WHERE queue = %(queue)s ORDER BY priority DESC, seq LIMIT %(limit)s"
+        return self._wakes(query, queue=queue, limit=limit)
+
+    def _wakes(self, query: str, **values: Any) -> list[PendingWake]:
+        return [to_wake(columns) for columns in self._reader.rows(query, values | {"now": microseconds()})]
 
     def subscribe(self, callback: Callable[[Collection[str]], None]) -> Callable[[], None]:
         """Call a function, in another thread, when runs get messages or wakes: with their ids, or none if unknown.

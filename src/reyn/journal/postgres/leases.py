@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +52,9 @@ RETURNING fence
 """
 _FENCE = "UPDATE runs SET fence = %s WHERE run_id = %s"
 _RELEASE = "DELETE FROM claims WHERE run_id = %s AND owner = %s"
-_IS_HELD = """
-SELECT o.host, o.pid, o.began FROM claims c JOIN owners o ON o.id = c.owner
-WHERE c.run_id = %s AND o.lease_until >= clock_timestamp()
+_HELD = """
+SELECT c.run_id, o.host, o.pid, o.began FROM claims c JOIN owners o ON o.id = c.owner
+WHERE c.run_id = ANY(%s) AND o.lease_until >= clock_timestamp()
 """
 _FORGET = """
 DELETE FROM owners o WHERE lease_until < clock_timestamp() - interval '1 day'
@@ -185,8 +185,11 @@ class Leases:
         """Return whether a live process holds the claim on a run."""
         if self.fence_of(run_id) is not None and run_id not in self._lost:
             return True
-        found = self._link.rows(_IS_HELD, (run_id,))
-        return bool(found) and not _is_dead(*found[0])
+        return bool(self.held_of([run_id]))
+
+    def held_of(self, names: Collection[str]) -> set[str]:
+        """Return those of these names on which live processes hold claims."""
+        return {name for name, *process in self._link.rows(_HELD, (list(names),)) if not _is_dead(*process)}
 
     # -- renewing -------------------------------------------------------------------------------------
 

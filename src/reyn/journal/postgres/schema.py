@@ -57,6 +57,7 @@ CREATE TABLE wakes (
     queue text NOT NULL, priority bigint NOT NULL, held_until bigint NOT NULL);
 CREATE INDEX wakes_by_run ON wakes (run_id);
 CREATE INDEX wakes_by_time ON wakes (queue, held_until);
+CREATE INDEX wakes_in_order ON wakes (queue, priority DESC, seq);
 CREATE TABLE access_tokens (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE "C" NOT NULL UNIQUE, value text NOT NULL);
 CREATE TABLE workers (id text PRIMARY KEY, report bytea NOT NULL, seen bigint NOT NULL);
