@@ -50,7 +50,9 @@ class WakeConformance(JournalSuite):
 
     def test_the_first_wakes_of_a_queue_are_those_that_are_delivered_first(self) -> None:
         with self.journal() as journal:
-            wakes = [Wake(name, queue="slow", priority=priority) for name, priority in zip("abc", (0, 5, 5), strict=True)]
+            wakes = [
+                Wake(name, queue="slow", priority=priority) for name, priority in zip("abc", (0, 5, 5), strict=True)
+            ]
             journal.post("a", Cancel(), [*wakes, Wake("a"), Wake("d", due=2**52, queue="slow", priority=9)])
             [b] = journal.take_wakes(["slow"], 1, 3600)
             assert [one.run_id for one in journal.first_wakes("slow", 9)] == ["d", "b", "c", "a"]
