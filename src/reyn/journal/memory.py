@@ -23,7 +23,7 @@ from reyn.journal.port import (
     hashes_in,
 )
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
-from reyn.journal.wakes import PendingWake, Wake, deliverable, in_order, microseconds
+from reyn.journal.wakes import PendingWake, Wake, deliverable, in_delivery_order, microseconds
 from reyn.journal.workers import WorkerReport, is_forgotten
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class MemoryJournal:
         return [one for one in self._wakes.values() if run_id in (None, one.run_id)]
 
     def first_wakes(self, queue: str, limit: int) -> list[PendingWake]:
-        return in_order(one for one in self._wakes.values() if one.queue == queue)[:limit]
+        return in_delivery_order(one for one in self._wakes.values() if one.queue == queue)[:limit]
 
     def report_worker(self, report: WorkerReport) -> None:
         now = microseconds()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.journal.port import Journal
     from reyn.journal.wakes import PendingWake
 
-Limits = Mapping[str, int]
+SlotLimits = Mapping[str, int]
 """The number of slots of each limit, by its key: `queue:NAME` or `skill:NAME`."""
 _SEPARATOR = ":"
 """No name of a queue and no id of a run has it, so lines and slots cannot be confused with them."""
@@ -43,7 +43,7 @@ def limit_name(line: str) -> str:
 
 
 @contextmanager
-def slots_of(journal: Journal, row: RunRow, limits: Limits) -> Iterator[str]:
+def slots_of(journal: Journal, row: RunRow, limits: SlotLimits) -> Iterator[str]:
     """Hold a slot of each limit during the block.
 
     Args:
@@ -80,7 +80,7 @@ def call_next(journal: Journal, key: str, count: int) -> None:
     journal.hold_wakes([one.seq for one in called if _call(journal, one)], _CALLED_SECONDS)
 
 
-def call_others(journal: Journal, limits: Limits) -> None:
+def call_others(journal: Journal, limits: SlotLimits) -> None:
     """Call the runs in the lines of limits that do not exist any more."""
     for wake in journal.wakes():
         if limit_name(wake.queue) and wake.queue not in limits and _call(journal, wake):

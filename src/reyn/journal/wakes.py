@@ -51,10 +51,12 @@ def microseconds() -> int:
 
 def deliverable(wakes: Iterable[PendingWake], queues: Collection[str], limit: int, now: int) -> list[PendingWake]:
     """Select the wakes to deliver at a time, in order."""
-    return in_order(one for one in wakes if one.queue in queues and max(one.due, one.held_until) <= now)[:limit]
+    return in_delivery_order(one for one in wakes if one.queue in queues and max(one.due, one.held_until) <= now)[
+        :limit
+    ]
 
 
-def in_order(wakes: Iterable[PendingWake]) -> list[PendingWake]:
+def in_delivery_order(wakes: Iterable[PendingWake]) -> list[PendingWake]:
     """Return wakes in the order of delivery."""
     return sorted(wakes, key=lambda one: (-one.priority, one.seq))
 

@@ -133,7 +133,7 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
     is_claimed = journal.is_claimed(run_id)
     if row.status == "running" and not is_claimed and set_aside(executor, row):
         return None
-    limits = limits_of(settings, row) if _has_something_to_do(executor, row) else {}
+    limits = slot_limits(settings, row) if _has_something_to_do(executor, row) else {}
     if limits and is_claimed:
         return BUSY_SECONDS
     try:
@@ -155,7 +155,7 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
     return max(0.0, (row.wait.expires_at - services.clock.now()) / 1_000_000)
 
 
-def limits_of(settings: WorkersSettings, row: RunRow) -> dict[str, int]:
+def slot_limits(settings: WorkersSettings, row: RunRow) -> dict[str, int]:
     """Return the limits of a submitted run: the number of slots, by key."""
     queue = settings.queue.get(row.queue)
     slots = {
@@ -165,7 +165,7 @@ def limits_of(settings: WorkersSettings, row: RunRow) -> dict[str, int]:
     return {key: count for key, count in slots.items() if count is not None}
 
 
-def all_limits(settings: WorkersSettings) -> dict[str, int]:
+def all_slot_limits(settings: WorkersSettings) -> dict[str, int]:
     """Return all limits of submitted runs."""
     queues = {limit_key("queue", name): one.concurrency for name, one in settings.queue.items()}
     skills = {

@@ -16,7 +16,7 @@ from reyn.journal.indexing import index_runs
 from reyn.journal.slots import call_next, call_others, limit_name
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.journal.workers import WorkerReport
-from reyn.runtime.submitting import all_limits, drive, submit_existing
+from reyn.runtime.submitting import all_slot_limits, drive, submit_existing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ class Workers:
         settings = self._services.config.workers
         for wake in self._services.existing_journal.wakes(row.run_id):
             if name := limit_name(wake.queue):
-                count = all_limits(settings).get(wake.queue)
+                count = all_slot_limits(settings).get(wake.queue)
                 return f"the limit of the {name} is reached{f': {count} at once' if count else ''}"
         now = self._services.clock.now()
         live = [one for one in self.all() if row.queue in one.queues and not is_lost(one, now)]
@@ -129,7 +129,7 @@ class Workers:
             services.clock.now(),
             labels=tuple(serving.labels),
         )
-        call_others(services.journal, all_limits(services.config.workers))
+        call_others(services.journal, all_slot_limits(services.config.workers))
         reporting = asyncio.create_task(self._keep_reporting(report, serving))
         try:
             chosen = dispatcher or self._start_engine()
@@ -145,7 +145,7 @@ class Workers:
         return start_engine(services.config.engine, services.journal, services.root.name, services.secrets.resolve)
 
     async def _keep_reporting(self, report: WorkerReport, serving: Serving) -> None:
-        journal, limits = self._services.journal, all_limits(self._services.config.workers)
+        journal, limits = self._services.journal, all_slot_limits(self._services.config.workers)
 
         def store(current: WorkerReport) -> None:
             journal.report_worker(current)
