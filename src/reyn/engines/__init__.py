@@ -6,6 +6,4 @@ nothing. `Outbox` needs nothing but the journal; `open_engine` opens the one tha
 
 from reyn.engines.opening import open_engine, start_engine
 from reyn.engines.outbox import Outbox
-from reyn.engines.port import Dispatcher, Refusals, Serving
-
-__all__ = ["Dispatcher", "Outbox", "Refusals", "Serving", "open_engine", "start_engine"]
+from reyn.engines.port import Dispatcher, Serving
