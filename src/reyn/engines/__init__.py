@@ -7,3 +7,5 @@ nothing. `Outbox` needs nothing but the journal; `open_engine` opens the one tha
 from reyn.engines.opening import open_engine, start_engine
 from reyn.engines.outbox import Outbox
 from reyn.engines.port import Dispatcher, Serving
+
+__all__ = ["Dispatcher", "Outbox", "Serving", "open_engine", "start_engine"]
