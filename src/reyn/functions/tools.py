@@ -32,7 +32,7 @@ from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.budget import EffectUnknown
 from reyn.ops.table import check_op
 from reyn.vocabulary import PERMISSIONS, EffectClass
-from reyn.vocabulary.error_names import ANY_ERROR
+from reyn.vocabulary.error_names import ANY_ERROR, is_error_name
 from reyn.vocabulary.schemas import arguments, result
 
 P = ParamSpec("P")
@@ -77,6 +77,7 @@ class Tool(Generic[P, R]):
         max_concurrency: int | None = None,
         example: Mapping[str, Any] | None = None,
         best_practices: str | Sequence[str] = (),
+        errors: Sequence[str] = (),
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a tool; see `tool`."""
@@ -91,6 +92,7 @@ class Tool(Generic[P, R]):
         is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
         texts = (best_practices,) if isinstance(best_practices, str) else best_practices
         are_texts = isinstance(texts, list | tuple) and all(is_text(text) for text in texts)
+        are_names = isinstance(errors, list | tuple) and all(map(is_error_name, errors))
         effects, permissions = get_args(EffectClass), [entry.key for entry in PERMISSIONS]
         options = (
             ("description", description, description is None or is_text(description), "a text"),
@@ -99,6 +101,7 @@ class Tool(Generic[P, R]):
             ("permission", permission, permission in (None, *permissions), f"one of {', '.join(permissions)}"),
             ("example", example, example is None or isinstance(example, Mapping), "the arguments of a call by name"),
             ("best_practices", best_practices, are_texts, "a text, or a list of texts"),
+            ("errors", errors, are_names, "names such as `payment_declined`: lower-case letters, digits and `_`"),
         )
         for option, value, is_valid, expected in options:
             check_option(value, option, what, is_valid=is_valid, expected=expected)
@@ -119,7 +122,9 @@ class Tool(Generic[P, R]):
         self._returns = json_type(Any if self._may_return_images else returns, f"{what}, return type")
         self._validator = compile_schema(self._returns.schema)
         spec = self._spec(description, effect, permission, dict(example or {}), what)
-        self.spec = msgspec.structs.replace(spec, takes_time=True, concurrent=concurrent, errors=(ANY_ERROR,))
+        self.spec = msgspec.structs.replace(
+            spec, takes_time=True, concurrent=concurrent, errors=tuple(errors) or (ANY_ERROR,)
+        )
         try:
             check_op(self)
         except OpInvalid as error:
@@ -318,6 +323,7 @@ def tool(
     max_concurrency: int | None = None,
     example: Mapping[str, Any] | None = None,
     best_practices: str | Sequence[str] = (),
+    errors: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -341,6 +347,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         max_concurrency: The maximum number of concurrent calls in this process; `None` for no limit.
         example: The arguments of a valid call, for the prompt; by default generated from the types.
         best_practices: Advice on the use of the tool, added to the docstring of every function that has it.
+        errors: The names of its errors, by which nodes of a skill handle them; default: any name.
 
     Raises:
         FunctionInvalid: The function cannot be a tool.

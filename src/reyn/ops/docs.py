@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.vocabulary.error_names import ANY_ERROR
+from reyn.vocabulary.error_names import ANY_ERROR, ERROR_NAMES
 
 if TYPE_CHECKING:
     from reyn.vocabulary import OpForm, OpSpec
@@ -25,6 +25,24 @@ def _errors(spec: OpSpec) -> list[str]:
     """Return the line with the names of the errors of an op kind, by which `nodes` of skill.md handles them."""
     names = ["any name" if name == ANY_ERROR else f"`{name}`" for name in spec.error_names]
     return [f"\nErrors: {', '.join(names)}.\n"] if spec.forms else []
+
+
+class ErrorName(msgspec.Struct, frozen=True):
+    """A name of an error: its meaning, if Reyn defines it, and the op kinds that declare it."""
+
+    name: str
+    meaning: str
+    ops: tuple[str, ...]
+
+
+def error_names(specs: Iterable[OpSpec]) -> list[ErrorName]:
+    """Return the names of errors: Reyn's own, then those that ops and tools declare."""
+    kinds: dict[str, list[str]] = {name: [] for name in ERROR_NAMES}
+    for spec in specs:
+        for name in spec.error_names if spec.forms else ():
+            if name != ANY_ERROR:
+                kinds.setdefault(name, []).append(spec.kind)
+    return [ErrorName(name, ERROR_NAMES.get(name, ""), tuple(found)) for name, found in kinds.items()]
 
 
 def _form(spec: OpSpec, form: OpForm, heading: str) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reyn.context.budget import FrameSection
     from reyn.runtime import SyncRuntime
     from reyn.skills import Skill
+    from reyn.vocabulary import OpSpec
 
 _FILES = Path(__file__).parent.parent
 _TEMPLATES = ("linear", "loop", "branch")
@@ -159,9 +160,12 @@ def _description(folder: Any) -> str:
 @click.argument("kind", required=False)
 @json_option
 def ops_command(kind: str | None) -> Report:
-    """List the available ops, or document KIND. Includes the ops of installed packages and the project's tools."""
+    """List the available ops and the names of errors, or document KIND.
+
+    Includes the ops of installed packages and the project's tools.
+    """
     from reyn.documents import nearest_hint
-    from reyn.ops.docs import op_page
+    from reyn.ops.docs import error_names, op_page
 
     table = project_ops()
     vocabulary = table.vocabulary
@@ -171,14 +175,27 @@ def ops_command(kind: str | None) -> Report:
         spec = vocabulary.op(kind)
         if spec is None:
             raise OpUnknown(f"no op kind `{kind}`", hint=nearest_hint(kind, vocabulary.op_kinds) or None)
-        return Report(spec, [Raw(op_page(spec, "#"))])
+        return Report(_with_error_names(spec), [Raw(op_page(spec, "#"))])
     width = max(len(one.kind) for one in vocabulary.ops)
     notes = ("" if one.is_available else " (reserved for a later version)" for one in vocabulary.ops)
     pairs = zip(vocabulary.ops, notes, strict=True)
+    errors = error_names(vocabulary.ops)
+    names = max(len(one.name) for one in errors)
     return Report(
-        [msgspec.to_builtins(one) for one in vocabulary.ops],
-        (f"{one.kind:<{width}}  {one.effect:<12}  {one.summary}{note}" for one, note in pairs),
+        {"ops": [_with_error_names(one) for one in vocabulary.ops], "errors": errors},
+        (
+            *(f"{one.kind:<{width}}  {one.effect:<12}  {one.summary}{note}" for one, note in pairs),
+            "",
+            "errors, for `retry` and `on_error` of a node:",
+            *(f"{one.name:<{names}}  {one.meaning or ', '.join(one.ops)}" for one in errors),
+        ),
     )
+
+
+def _with_error_names(spec: OpSpec) -> dict[str, Any]:
+    """Return a specification with the names of its errors."""
+    value: dict[str, Any] = msgspec.to_builtins(spec)
+    return value | {"error_names": spec.error_names}
 
 
 @command(epilog="Example: reyn graph hello --format mermaid")
