@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -39,13 +40,21 @@ EngineUrl = Annotated[
 ]
 
 
+_HOST = r"(\[[^\]@]*\]|[^\[\]:/?#@,]*)(:[0-9]*)?"
+_ADDRESS = re.compile(rf"(?:[^/?#@]*@)?({_HOST}(?:,{_HOST})*(?:/[^?#@]*)?)(\?[^#@]*)?\Z")
+
+
 def without_credentials(url: str) -> str:
-    """Return the address of a journal or an engine as it may be printed: without user, password and parameters."""
+    """Return the address of a journal or an engine as it may be printed: without user, password and parameters.
+
+    Of one that has an `@`, a `:` or a `#` where no address has it, nothing is printed: a password may have a `/`.
+    """
     scheme, found, rest = url.partition("://")
     if scheme not in ("postgresql", "postgres", "temporal") or not found:
         return url
     scheme = "postgresql" if scheme == "postgres" else scheme
-    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+    parts = _ADDRESS.match(rest)
+    return f"{scheme}://{parts[1] if parts is not None else '…'}"
 
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"

@@ -22,6 +22,7 @@ from psycopg import sql
 from reyn.engines.tasks import LEASE_SECONDS, Task, serve_tasks
 from reyn.errors import EngineUnavailable
 from reyn.journal.postgres.link import Link, change, fetch
+from reyn.journal.postgres.schema import check_owners
 
 if TYPE_CHECKING:
     from reyn.engines.port import DriveRun, Serving
@@ -66,7 +67,7 @@ class Absurd:
     def inspect(self) -> str:
         """See `Dispatcher.inspect`."""
         with closing(Link(self._journal.address)) as link:
-            if (version := link.run(_version)) is not None:
+            if (version := link.run(partial(_version, address=self._journal.address))) is not None:
                 _check_version(version, self._journal.address)
                 return f"absurd {_dotted(version)}, in the database of the journal"
         _schema_of_absurd()
@@ -137,7 +138,7 @@ def _key(task: Task) -> _Key:
 
 
 def _install(connection: PgConnection, address: JournalAddress, queues: Sequence[str]) -> None:
-    if not fetch(connection, _IS_USED, (_TRIGGER,)) or not _version(connection):
+    if not fetch(connection, _IS_USED, (_TRIGGER,)) or not _version(connection, address):
         _prepare(connection, address)
     # The queues of the usual priority. Others are created with their first wake.
     fetch(connection, _CREATE_QUEUES, (sorted(queues),))
@@ -147,7 +148,7 @@ def _prepare(connection: PgConnection, address: JournalAddress) -> None:
     with connection.transaction():
         # One worker installs it; others wait here, then find it installed.
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('reyn absurd', 0))")
-        version = _version(connection)
+        version = _version(connection, address)
         if version is None:
             connection.execute(_schema_of_absurd().encode())
         else:
@@ -170,7 +171,8 @@ def stop_using(journal: PostgresJournal) -> None:
         link.run(uninstall)
 
 
-def _version(connection: PgConnection) -> tuple[int, ...] | None:
+def _version(connection: PgConnection, address: JournalAddress) -> tuple[int, ...] | None:
+    check_owners(connection, address, "absurd")
     [(name,)] = fetch(connection, "SELECT to_regprocedure('absurd.get_schema_version()')::text")
     if name is None:
         return None

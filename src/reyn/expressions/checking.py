@@ -13,9 +13,9 @@ from reyn.expressions.facts import (
     Facts,
     assume,
     comparison_of,
-    equal,
     fits,
     outcomes,
+    scalar_key,
 )
 from reyn.expressions.tree import (
     Binary,
@@ -372,7 +372,8 @@ class _TypeChecker:
             can_be = {True, False} if compared.values else {False}
         else:
             possible = [one for kind in left for one in kind.possible() or ()]
-            can_be = {any(equal(one, value) for value in compared.values) for one in possible}
+            keys = {scalar_key(value) for value in compared.values}
+            can_be = {scalar_key(one) in keys for one in possible}
         return BOOL if len(can_be) > 1 else constant(can_be.pop())
 
     # -- functions ------------------------------------------------------------------------------------

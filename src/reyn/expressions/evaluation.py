@@ -223,7 +223,7 @@ def _order(operator: str, left: Run, right: Run, at: int) -> Run:
         kind, with_kind = type(one), type(other)
         if kind is with_kind if kind in (str, bool) else (kind in (int, float) and with_kind in (int, float)):
             if kind is str:
-                frame.left -= min(len(one), len(other)) // CHARS_PER_UNIT
+                frame.charge(min(len(one), len(other)) // CHARS_PER_UNIT, at)
             return holds(operator, one, other)
         raise EvaluationError(at, f"`{operator}` cannot compare {describe_value(one)} with {describe_value(other)}")
 
@@ -313,9 +313,7 @@ class _MacroLoop:
 
     def _inner(self, frame: Frame) -> Frame:
         """Return a frame with the same work in which the variable can be set."""
-        inner = Frame(dict(frame.values))
-        inner.left = frame.left
-        return inner
+        return Frame(dict(frame.values), frame.meter)
 
     def _test(self, inner: Frame) -> bool:
         assert self._condition is not None
@@ -330,12 +328,10 @@ class _MacroLoop:
             inner.values[self._variable] = item
             try:
                 if self._test(inner) is decisive:
-                    frame.left = inner.left
                     return decisive
             except EvaluationError as found:
                 error = error or found
                 inner.charge(0, self._at)
-        frame.left = inner.left
         if error is not None:
             raise error
         return not decisive
@@ -352,7 +348,6 @@ class _MacroLoop:
         for item in items:
             inner.values[self._variable] = item
             count += self._test(inner)
-        frame.left = inner.left
         return count == 1
 
     def _list(self, frame: Frame) -> list[Any]:
@@ -362,5 +357,4 @@ class _MacroLoop:
             inner.values[self._variable] = item
             if self._condition is None or self._test(inner):
                 found.append(item if self._result is None else self._result(inner))
-        frame.left = inner.left
         return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from reyn.expressions.tree import Binary, Has, ListOf, Literal, Node, Path, Unary, path_of
-from reyn.expressions.types import INF, Interval, Kind, Type, kind_name
+from reyn.expressions.types import INF, Interval, Kind, Type, kind_name, merge
 
 NUMBERS = ("int", "double")
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -105,15 +105,24 @@ def _narrowed(compared: Comparison, facts: Facts, type_of: Mapping[Path, Type], 
     if before is None:
         return facts
     if operator == "in":
-        if truth:
-            after = tuple(kind for value in values for kind in narrow(before, "==", value))
-        else:
-            after = before
-            for value in values:
-                after = narrow(after, "!=", value)
+        after = _narrow_to(before, values, truth=truth)
     else:
         after = narrow(before, operator if truth else _NEGATED[operator], values[0])
     return facts.with_type(path, after) if after or not before else None
+
+
+def _narrow_to(found: Type, values: tuple[Any, ...], *, truth: bool) -> Type:
+    """Return what a value of a type can be if it is one of some constants, or none of them."""
+    keys, kept = {scalar_key(value) for value in values}, list[Kind]()
+    for kind in found:
+        if (possible := kind.possible()) is not None:
+            left = tuple(one for one in possible if (scalar_key(one) in keys) is truth)
+            kept += [kind._replace(values=left)] if left else []
+        elif truth:
+            kept += [one for value in values for one in narrow((kind,), "==", value)]
+        else:
+            kept.append(kind)
+    return merge(kept)
 
 
 def narrow(found: Type, operator: str, value: Any) -> Type:
@@ -211,7 +220,7 @@ def fits(one: Kind, other: Kind, *, is_equality: bool) -> bool:
     return names <= {*NUMBERS}
 
 
-def equal(one: Any, other: Any) -> bool:
-    """Return whether two scalars are equal."""
-    names = {kind_name(one), kind_name(other)}
-    return (len(names) == 1 or names <= {*NUMBERS}) and holds("==", one, other)
+def scalar_key(value: Any) -> tuple[str, Any]:
+    """Return what is the same for two scalars if they are equal."""
+    name = kind_name(value)
+    return ("number" if name in NUMBERS else name, value)

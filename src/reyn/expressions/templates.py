@@ -19,7 +19,7 @@ from reyn.expressions.types import (
     union,
     words_for,
 )
-from reyn.expressions.values import TEXT_CHARS, EvaluationError, describe_value, write_value
+from reyn.expressions.values import TEXT_CHARS, EvaluationError, Meter, describe_value, result_meter, write_value
 
 if TYPE_CHECKING:
     from reyn.expressions.checking import Scope
@@ -159,14 +159,16 @@ class DataTemplate:
         """Return the value with the values of its expressions.
 
         Raises:
-            EvaluationError: An expression has no value.
+            EvaluationError: An expression has no value, or all of them together are too large.
         """
-        return _rendered(self._value, values)
+        return _rendered(self._value, values, result_meter())
 
 
-def _rendered(value: Any, values: dict[str, Any]) -> Any:
+def _rendered(value: Any, values: dict[str, Any], meter: Meter) -> Any:
     if isinstance(value, Template):
-        return value.evaluate(values)
+        found = value.evaluate(values)
+        meter.charge_value(found)
+        return found
     if isinstance(value, dict):
-        return {name: _rendered(one, values) for name, one in value.items()}
-    return [_rendered(one, values) for one in value] if isinstance(value, list) else value
+        return {name: _rendered(one, values, meter) for name, one in value.items()}
+    return [_rendered(one, values, meter) for one in value] if isinstance(value, list) else value

@@ -129,26 +129,26 @@ def union(types: Iterable[Type]) -> Type:
     found = [kind for one in types for kind in one]
     if any(kind.name == "any" for kind in found):
         return ANY
-    kind_names = _merged(found)
+    kind_names = merge(found)
     is_number = any(kind.name == "double" for kind in kind_names)
     return tuple(kind._replace(name="double") if is_number and kind.name == "int" else kind for kind in kind_names)
 
 
-def _merged(kind_names: Iterable[Kind]) -> tuple[Kind, ...]:
+def merge(kinds: Iterable[Kind]) -> Type:
     """Merge alternatives of the same scalar kind: their values, or everything if one is not limited to values."""
-    merged: dict[str, Kind] = {}
+    found: dict[str, list[Kind]] = {}
     others: list[Kind] = []
-    for kind in kind_names:
-        before = merged.get(kind.name)
-        if kind.name in ("list", "map"):
-            others.append(kind)
-        elif before is None:
-            merged[kind.name] = kind
-        elif before.values is not None and kind.values is not None:
-            merged[kind.name] = Kind(kind.name, tuple(dict.fromkeys((*before.values, *kind.values))))
-        else:
-            merged[kind.name] = Kind(kind.name)
-    return (*merged.values(), *others)
+    for kind in kinds:
+        (others if kind.name in ("list", "map") else found.setdefault(kind.name, [])).append(kind)
+    return (*(_merged(name, same) for name, same in found.items()), *others)
+
+
+def _merged(name: str, same: list[Kind]) -> Kind:
+    if len(same) == 1:
+        return same[0]
+    values = [kind.values for kind in same if kind.values is not None]
+    every = tuple(dict.fromkeys(value for one in values for value in one))
+    return Kind(name, every) if len(values) == len(same) else Kind(name)
 
 
 def words_for(found: Type) -> str:

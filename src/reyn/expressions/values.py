@@ -14,6 +14,8 @@ MAX_UNITS_OF_WORK = 1_000_000
 TEXT_CHARS = 1_000_000
 LIST_ITEMS = 100_000
 CHARS_PER_UNIT = 64
+UNITS_OF_A_RESULT = 250_000
+"""Values that expressions may make for one artifact, or one step; 64 characters count as one more."""
 _MAX_SHOWN = 40
 _EXACT = 1e15
 """Integral numbers below are written without a fraction."""
@@ -28,19 +30,46 @@ class EvaluationError(Exception):
         self.message = message
 
 
-class Frame:
-    """The values of the names, and the work that is left."""
+class Meter:
+    """The units that are left, of work or of a result. It is shared by everything that they are for."""
 
-    __slots__ = ("left", "values")
+    __slots__ = ("_left", "_message")
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.values = values
-        self.left = MAX_UNITS_OF_WORK
+    def __init__(self, units: int, message: str) -> None:
+        self._left = units
+        self._message = message
 
     def charge(self, units: int, at: int) -> None:
-        self.left -= units
-        if self.left < 0:
-            raise EvaluationError(at, "the expression takes too long for these values")
+        self._left -= units
+        if self._left < 0:
+            raise EvaluationError(at, self._message)
+
+    def charge_value(self, value: Any) -> None:
+        """Charge a value as it will be written: a part that is in it a thousand times counts a thousand times."""
+        self.charge(1 + (len(value) // CHARS_PER_UNIT if isinstance(value, str) else 0), 0)
+        if isinstance(value, dict):
+            for name, one in value.items():
+                self.charge(len(name) // CHARS_PER_UNIT, 0)
+                self.charge_value(one)
+        elif isinstance(value, list):
+            for one in value:
+                self.charge_value(one)
+
+
+def result_meter() -> Meter:
+    """Return the meter of a value that expressions make."""
+    return Meter(UNITS_OF_A_RESULT, f"the result is too large: more than {UNITS_OF_A_RESULT:,} values")
+
+
+class Frame:
+    """The values of the names, and the work that is left: one count for a whole evaluation, whatever it catches."""
+
+    __slots__ = ("charge", "meter", "values")
+
+    def __init__(self, values: dict[str, Any], meter: Meter | None = None) -> None:
+        self.values = values
+        self.meter = meter or Meter(MAX_UNITS_OF_WORK, "the expression takes too long for these values")
+        self.charge = self.meter.charge
 
 
 # -- operators ----------------------------------------------------------------------------------------
@@ -54,15 +83,15 @@ def equals(one: Any, other: Any, frame: Frame, at: int) -> bool:
     if kind is str:
         if len(one) != len(other):
             return False
-        frame.left -= len(one) // CHARS_PER_UNIT
+        frame.charge(1 + len(one) // CHARS_PER_UNIT, at)
         return bool(one == other)
     if kind is list:
         frame.charge(1, at)
         return len(one) == len(other) and all(equals(a, b, frame, at) for a, b in zip(one, other, strict=True))
     if kind is dict:
-        frame.charge(1, at)
+        frame.charge(1 + min(len(one), len(other)), at)
         return one.keys() == other.keys() and all(equals(one[key], other[key], frame, at) for key in one)
-    frame.left -= 1
+    frame.charge(1, at)
     return bool(one == other)
 
 

@@ -6,8 +6,9 @@ An address may contain a password, so it is never printed: `str` and `repr` show
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from reyn.config.models import without_credentials
 from reyn.errors import StoreUnavailable
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -43,12 +44,15 @@ class JournalAddress:
             self.schema = query.pop("schema", "reyn")
             self.project = query.pop("project", project)
             self.lease = float(query.pop("lease", _LEASE_SECONDS))
-            hosts = parts.netloc.rpartition("@")[2] or query.get("host", "")
-            self._shown = f"postgresql://{hosts}/{unquote(parts.path.lstrip('/'))}"
+            self._shown = without_credentials(url)
         except ValueError:
             raise self._malformed("it is not a URL") from None
         if not url.startswith(SCHEMES):
             raise self._malformed("it does not begin with `postgresql://`")
+        if self._shown.endswith("…"):  # libpq would name a part of the password in its error
+            raise self._malformed(
+                "in a user name or password, `/`, `?`, `#`, `@` and `%` are written as `%2F` and so on"
+            )
         if not _SCHEMA.fullmatch(self.schema) or self.schema.startswith("pg_"):
             raise self._malformed("`schema` is lower-case letters, digits and `_`, and does not begin with `pg_`")
         if not _LEASES[0] <= self.lease <= _LEASES[1]:

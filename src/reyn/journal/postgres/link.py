@@ -106,7 +106,7 @@ class Link:
         }
         connection = psycopg.connect(autocommit=True, prepare_threshold=2, **settings)
         try:
-            connection.execute(_SETTINGS, (f"{self.address.schema}, pg_catalog",))
+            connection.execute(_SETTINGS, (f"pg_catalog, {self.address.schema}",))
         except BaseException:
             connection.close()
             raise

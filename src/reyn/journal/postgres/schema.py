@@ -84,6 +84,18 @@ CREATE TABLE spending (
     cached_tokens bigint NOT NULL, cost bigint NOT NULL, assumed bigint NOT NULL,
     PRIMARY KEY (day, run_id, model, currency));
 """
+_FOREIGN_OWNER = """
+WITH trusted AS (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolsuper OR pg_catalog.pg_has_role(r.oid, 'USAGE')
+    OR r.oid = (SELECT datdba FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())),
+owned AS (SELECT 'the schema' AS kind, nspname AS name, nspowner AS owner, oid AS place FROM pg_catalog.pg_namespace
+    UNION ALL SELECT 'the relation', relname, relowner, relnamespace FROM pg_catalog.pg_class
+    UNION ALL SELECT 'the function', proname, proowner, pronamespace FROM pg_catalog.pg_proc
+    UNION ALL SELECT 'the type', typname, typowner, typnamespace FROM pg_catalog.pg_type
+    UNION ALL SELECT 'the operator', oprname, oprowner, oprnamespace FROM pg_catalog.pg_operator)
+SELECT owned.kind, owned.name::text, pg_catalog.pg_get_userbyid(owned.owner)::text FROM owned
+    JOIN pg_catalog.pg_namespace n ON n.oid = owned.place AND n.nspname = %s
+    WHERE owned.owner NOT IN (SELECT oid FROM trusted) ORDER BY owned.kind = 'the schema' DESC LIMIT 1
+"""
 _IS_OURS = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'journal'"
 _OTHERS = "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p', 'v') LIMIT 1"
 
@@ -102,6 +114,7 @@ def prepare(connection: PgConnection, address: JournalAddress) -> None:
     with connection.transaction():
         # One process prepares it; others wait here, then find it prepared.
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('reyn ' || %s, 0))", (address.schema,))
+        connection.execute("SELECT set_config('search_path', %s, true)", (f"{address.schema}, pg_catalog",))
         while (found := _check(connection, address)) != FORMAT:
             if found is None:
                 _create(connection, address)
@@ -110,8 +123,27 @@ def prepare(connection: PgConnection, address: JournalAddress) -> None:
             connection.execute("UPDATE journal SET format = %s", (found + 1,))
 
 
+def check_owners(connection: PgConnection, address: JournalAddress, schema: str) -> None:
+    """Check that no other user of the database has prepared a schema: its triggers and functions would be executed
+    with the rights of the user of the address.
+
+    Raises:
+        StoreUnavailable: Something in it belongs to a role whose rights that user does not have, other than the owner
+            of the database and superusers.
+    """
+    found = connection.execute(_FOREIGN_OWNER, (schema,)).fetchone()
+    if found is not None:
+        kind, name, owner = found
+        raise StoreUnavailable(
+            f"in the schema `{schema}` of `{address}`, {kind} `{name}` belongs to the role `{owner}`",
+            hint="Another user of the database may have prepared it. Use a schema of your own (`schema=NAME`), let the "
+            "owner of the database own it, or grant the role to the user of the address if you trust it.",
+        )
+
+
 def _check(connection: PgConnection, address: JournalAddress) -> int | None:
     """Return the format of the project's tables; `None` if there are none yet."""
+    check_owners(connection, address, address.schema)
     if not connection.execute(_IS_OURS, (address.schema,)).fetchone():
         return None
     try:

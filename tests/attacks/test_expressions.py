@@ -1,0 +1,180 @@
+"""A skill whose expressions take long or make values without end.
+
+The attacker writes the skill, and for some attacks the data. What is counted is the work of an evaluation and the
+bytes that the journal has afterwards; nothing here depends on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn.expressions import DataTemplate, EvaluationError, Scope, compile_expression, values
+from reyn.expressions.types import ANY, of_schema
+from tests.kernel.support import Project
+from tests.kernel.test_step_expressions import VALUE, write_order
+from tests.rules import CLAIM, write_rules
+from tests.support import NOTE, finish
+
+SCOPE = Scope({"data": ANY})
+TIMES_TEN = ".map(a, [a, a, a, a, a, a, a, a, a, a])"
+DATA: dict[str, Any] = {
+    "x": list(range(3_000)),
+    "one": "a" * 900_000,
+    "same": "".join(["a"] * 900_000),
+    "fields": {f"k{index}": 0 for index in range(20_000)} | {"k0": 1},
+    "others": {f"k{index}": 0 for index in range(20_000)} | {"k0": 2},
+    "rows": [["b"] * 1_000, ["b"] * 1_000],
+}
+
+
+def evaluate(text: str, data: Any = None) -> Any:
+    return compile_expression(text, SCOPE).evaluate({"data": DATA if data is None else data})
+
+
+@pytest.mark.parametrize(
+    "comparison",
+    [
+        "data.one == data.same",
+        "data.one <= data.same",
+        "data.one != data.same",
+        "data.fields == data.others",
+        "data.fields != data.others",
+        "data.rows[0] == data.rows[1]",
+        "data.one in [data.same]",
+        "data.one.contains('b')",
+        "data.one.startsWith('b')",
+        "data.one + 'a' == data.same",
+        "data.one.matches('b')",
+    ],
+)
+def test_every_comparison_counts_what_it_compares(comparison: str):
+    with pytest.raises(EvaluationError, match="takes too long"):
+        evaluate(f"data.x.map(i, {comparison})")
+
+
+LOOPS = (
+    "data.x.all({v}, {i})",
+    "data.x.exists({v}, {i})",
+    "data.x.exists_one({v}, {i})",
+    "size(data.x.map({v}, {i})) > 0",
+)
+HANDLERS = ("({i}) || {v} < 0", "({i}) && {v} >= 0", "!({i})", "{i}")
+
+
+def calls_of(work: Callable[[], Any]) -> int:
+    """Return how many Python functions a piece of work calls."""
+    count = 0
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        work()
+    except EvaluationError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("loops", [*itertools.permutations(LOOPS, 3)], ids=lambda loops: "/".join(loops)[:60])
+def test_work_that_failed_in_an_inner_loop_counts_for_the_outer_one(
+    loops: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(values, "MAX_UNITS_OF_WORK", 5_000)
+    for handlers in itertools.product(HANDLERS, repeat=2):
+        text = "c.bad"
+        for loop, handler, name in zip(loops, (*handlers, "{i}"), "cba", strict=True):
+            text = handler.format(v=name, i=loop.format(v=name, i=text))
+        data = {"x": list(range(30))}
+        assert calls_of(lambda text=text, data=data: evaluate(text, data)) < 30_000, text
+
+
+@pytest.mark.parametrize("times", [7, 20])
+@pytest.mark.parametrize(
+    "text", ["[data.x]" + TIMES_TEN * 20, "data.x" + TIMES_TEN * 20, "[[data.fields]]" + TIMES_TEN * 20]
+)
+def test_a_value_that_repeats_itself_counts_each_time(text: str, times: int):
+    text = text.replace(TIMES_TEN * 20, TIMES_TEN * times)
+    data = {"x": ["a" * 100] * 10, "fields": {"a": 1}}
+    with pytest.raises(EvaluationError, match="the result is too large"):
+        DataTemplate({"here": [f"${{{text}}}"]}, SCOPE).render({"data": data})
+
+
+def test_all_values_of_an_artifact_count_together():
+    texts = DataTemplate([f"${{data.one}}{number}" for number in range(100)], SCOPE)
+    with pytest.raises(EvaluationError, match="the result is too large"):
+        texts.render({"data": DATA})
+
+
+def test_what_was_in_the_data_may_be_large():
+    data = {"text": "a" * 5_000_000, "list": list(range(100_000))}
+    assert DataTemplate({"a": "${data.text}", "b": "${data.list}"}, SCOPE).render({"data": data}) == {
+        "a": data["text"],
+        "b": data["list"],
+    }
+
+
+# -- in runs --------------------------------------------------------------------------------------------------
+
+BOMB = f"${{[data.note]{TIMES_TEN * 7}}}"
+
+
+def bytes_of(project: Project) -> int:
+    return sum(len(event.raw) for row in project.journal.runs() for event in project.journal.read(row.run_id))
+
+
+def test_the_artifact_of_a_rule_is_bounded(tmp_path: Path):
+    rules = f'    - {{else: end, artifact: {{type: note, data: {{text: x, extra: "{BOMB}"}}}}}}\n'
+    artifacts = {
+        "note": NOTE | {"properties": {**NOTE["properties"], "extra": True}},
+        "claim": CLAIM | {"required": ["amount", "kind", "note"]},
+    }
+    write_rules(tmp_path, rules, artifacts=artifacts)
+    project = Project(tmp_path)
+    ended = project.run("claims", [], {"amount": 1, "kind": "food", "note": "n"})
+    assert ended.status == "failed"
+    assert "the result is too large" in ended.reason
+    assert bytes_of(project) < 100_000
+
+
+def test_the_arguments_of_a_step_are_bounded(tmp_path: Path):
+    step = f'run_op: {{op: {{kind: file, op: write, path: output/a.md, content: "{BOMB}"}}}}'
+    write_order(tmp_path, step.replace("data.note", "data.id"))
+    project = Project(tmp_path)
+    ended = project.run("order", [finish()], VALUE)
+    assert ended.status == "failed"
+    assert bytes_of(project) < 100_000
+    assert not (tmp_path / "output").exists()
+
+
+# -- checking -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data.a in [{all}] && data.a in [{all}]",
+        "!(data.a in [{all}]) && data.a in [{all}]",
+        "data.a in [{all}] || data.a in [{all}] || data.a in [{few}]",
+        "data.b in [{all}] && data.a in [{all}]",
+    ],
+)
+def test_a_check_of_an_expression_compares_each_constant_once(text: str):
+    """Every call compares a bounded number of constants, so their number is what a check takes."""
+    schema = {"type": "object", "properties": {"a": True, "b": {"enum": list(range(150))}}, "required": ["a", "b"]}
+    scope = Scope({"data": of_schema(schema)})
+    counts = []
+    for size in (100, 400):
+        constants = ",".join(map(str, range(size)))
+        written = text.format(all=constants, few="1,2")
+        counts.append(calls_of(lambda written=written: compile_expression(written, scope)))
+    assert counts[1] < 8 * counts[0]
