@@ -190,12 +190,14 @@ def test_a_history_may_consist_of_dicts_and_is_not_changed(tmp_path: Path):
 
 def test_a_system_message_in_the_history_takes_the_place_of_the_docstring(tmp_path: Path):
     async def scenario() -> None:
-        world = World(tmp_path, "Arr.", "Fine.")
+        world = World(tmp_path, "Arr.", "Fine.", "Fine.", "Fine.")
         await world.agent("hi", [{"role": "system", "content": "You are a pirate."}])
         assert world.model.requests[0].messages[0].text.startswith("You are a pirate.\n")
         assert "You help" not in world.model.requests[0].messages[0].text
-        await world.agent("hi")
-        assert world.model.requests[1].messages[0].text.startswith('You help with {numbers} and {"json": true}.\n')
+        for call, blank in enumerate((None, "", " \n"), 1):
+            await world.agent("hi", [] if blank is None else [{"role": "system", "content": blank}])
+            system = world.model.requests[call].messages[0].text
+            assert system.startswith('You help with {numbers} and {"json": true}.\n')
 
     asyncio.run(scenario())
 

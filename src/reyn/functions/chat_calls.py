@@ -281,7 +281,7 @@ def _open(
         raise CallImpossible(f"{definition.what}: `resume` needs a key or a run id")
     if message is None and key is not None and run_id and not runtime.runs.is_recorded(run_id):
         raise CallImpossible(f"{definition.what}: the conversation `{key}` does not exist")
-    system = history.system.text if history.system is not None else None
+    system = history.system.text if history.system is not None and history.system.text.strip() else None
     skill = definition.skill(options, system)
     # What can differ from call to call comes with the message; otherwise the run keeps its first instructions.
     changes = definition.is_template or system is not None
