@@ -20,7 +20,7 @@ from reyn.runtime import trials
 from reyn.skills.cases import TrialReport, read_cases
 from reyn.testing import ScriptedModel, SteppingClock
 from reyn.vocabulary.schemas import arguments, result
-from tests.support import act, file, finish, go, question, two_phases, write_skill
+from tests.support import abort, act, file, finish, go, question, two_phases, write_skill
 
 NOTE = {"type": "note", "data": {"text": "in"}}
 
@@ -127,6 +127,18 @@ def test_questions_are_answered_from_the_case(tmp_path: Path):
     assert problems(tmp_path, "s") == ""
     (folder / "cases/c/replies.jsonl").unlink()
     assert "it is waiting" in problems(tmp_path, "s")
+
+
+@pytest.mark.parametrize("backoff", ["", ", backoff: 1h", ", backoff: 24h"])
+def test_a_case_does_not_wait_before_a_repetition(tmp_path: Path, backoff: str):
+    keys = f"nodes:\n  a: {{retry: {{max: 2{backoff}}}}}\n"
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, skill_keys=keys)
+    add_case(folder, "c", [abort(), abort(), finish("x")], {"path": ["a", "a", "a"]})
+    assert problems(tmp_path, "s") == ""
+    add_case(folder, "c", [abort(), abort(), abort()], {"status": "aborted"})
+    assert problems(tmp_path, "s") == ""
+    add_case(folder, "c", [abort(), abort(), finish("x")], **{"replies.jsonl": '"now"\n'})
+    assert "it uses 0 of 1 replies" in problems(tmp_path, "s")
 
 
 # -- the means of a case -------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from reyn.journal.family import root_run
+from reyn.journal.family import reply_to, root_run
 from reyn.journal.summary import SECOND
+from reyn.kernel.visit.error_handling import NOW
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, kinds
@@ -20,9 +21,15 @@ _MAX_HELD_SECONDS = 5.0
 
 
 async def wait_for_time(wait: kinds.Question, state: RunState, services: Services) -> bool:
-    """Wait until a time has come or a message has arrived; return whether the run continues in this process."""
+    """Wait until a time has come or a message has arrived; return whether the run continues in this process.
+
+    A case of a skill does not wait.
+    """
     assert wait.expires_at is not None
     journal, at = services.journal, wait.expires_at
+    if services.origin is not None:
+        journal.post(state.run_id, reply_to(wait, NOW, ""))
+        return True
     left = (at - services.clock.now()) / SECOND
     if left > _MAX_HELD_SECONDS and _is_submitted(journal, state.run_id):
         return False
