@@ -10,10 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import msgspec
 
 from reyn.errors import JournalError, RunBusy, StoreUnavailable
 from reyn.journal import run_list, tables
@@ -21,11 +18,10 @@ from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
 from reyn.journal.database import WORDS, Database, Owner, Transaction
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
-from reyn.journal.packing import head_of, pack, unpack
+from reyn.journal.packing import pack
 from reyn.journal.port import Batch, Bookkeeping, Deletion, admit, check_deletable
-from reyn.journal.registry import GENESIS, Event
-from reyn.journal.results import AccessToken, Approval
 from reyn.journal.rows import Head, add_charges, decode_head
+from reyn.journal.stored import StoredJournal
 from reyn.journal.tables import Accounts
 from reyn.journal.wakes import ALL_WAKES, FIRST_WAKES, PendingWake, Wake, WakeTable, to_wake
 from reyn.journal.workers import ALL_WORKERS, WorkerReport, WorkerTable, to_report
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import Blob
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
+    from reyn.journal.registry import Event
     from reyn.journal.spending import Balance, SpendRow
 
     Select = Callable[[str, tuple[Any, ...]], list[Any]]
@@ -53,7 +50,7 @@ _MAX_MARKS = 100
 """Maximum number of marks to check, newest first. A journal has one for each user who trusted it."""
 
 
-class SqliteJournal:
+class SqliteJournal(StoredJournal["Select"]):
     """The journal in `folder/journal.db`, which is created if needed. `Journal` documents the methods.
 
     With `is_read_only`, no file is created or modified, not even the WAL. With an `owner`, nothing is appended to a
@@ -80,19 +77,6 @@ class SqliteJournal:
         self._run_list = run_list.sqlite_source(self._db.rows)
 
     # -- writing --------------------------------------------------------------------------------------
-
-    def append(
-        self,
-        run_id: str,
-        expected_seq: int,
-        events: Sequence[Event],
-        blobs: Sequence[Blob] = (),
-        wakes: Sequence[Wake] = (),
-    ) -> int:
-        [result] = self.append_many([Batch(run_id, expected_seq, events, blobs, wakes)])
-        if isinstance(result, JournalError):
-            raise result
-        return result
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         for blob in [one for batch in batches for one in batch.blobs if len(one.content) >= _LARGE_BLOB]:
@@ -180,6 +164,13 @@ class SqliteJournal:
         heads[run_id] = Head(key, row, spent)
         return row.seq
 
+    def _select(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        return self._db.rows(query, values)
+
+    def _change(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        with self._write():
+            return self._writer.execute(query, values).fetchall()
+
     def _all_events(self, run_id: str) -> Iterator[Event]:
         """The events of a run and its origins, as the writing connection sees them inside its transaction."""
         return self._read(run_id, 0, self._db.own_rows)
@@ -207,9 +198,6 @@ class SqliteJournal:
             self._forget()
         self._db.compact()
         return deletion
-
-    def removals(self) -> list[str]:
-        return [run_id for (run_id,) in self._db.rows("SELECT run_id FROM removals ORDER BY run_id")]
 
     def forget_removals(self, run_ids: Collection[str]) -> None:
         if run_ids:
@@ -253,31 +241,15 @@ class SqliteJournal:
         """Read in pages of one short transaction each, so that a slow reader does not delay checkpoints."""
         return self._read(run_id, after, self._db.rows)
 
-    def _read(self, run_id: str, after: int, select: Select) -> Iterator[Event]:
-        head = self._head(run_id, select)
-        if head is None:
-            return
-        first, end = tables.commit_key(head.key, 0), tables.commit_key(head.key + 1, 0)
-        key, seq, prev = first, 0, GENESIS
-        if after > head.row.fork_seq and (found := select(tables.LAST_COMMIT, (first, first + after))):
-            [(key, hashes)] = found
-            seq, prev = key - first, head_of(hashes)
-        elif head.row.fork_of:
-            seq = head.row.fork_seq
-            for event in self._read_origin(head.row, min(after, seq - 1), select):
-                prev = event.hash
-                if event.seq > after:
-                    yield event
-        while page := select(tables.COMMITS, (key, end, _COMMITS_PER_PAGE)):
-            for _, hashes, text in page:
-                events = unpack(run_id, text, hashes, seq, prev)
-                yield from events if seq >= after else [event for event in events if event.seq > after]
-                seq, prev = events[-1].seq, events[-1].hash
-            key = page[-1][0]
+    def _last_commit(self, head: Head, seq: int, source: Select) -> tuple[int, bytes] | None:
+        first = tables.commit_key(head.key, 0)
+        found = source(tables.LAST_COMMIT, (first, first + seq))
+        return (found[0][0] - first, found[0][1]) if found else None
 
-    def _read_origin(self, row: RunRow, after: int, select: Select) -> Iterator[Event]:
-        """The events of the origin of a fork, up to the fork point."""
-        return islice(self._read(row.fork_of, after, select), row.fork_seq - after)
+    def _next_commits(self, head: Head, after: int, source: Select) -> list[tuple[int, bytes, bytes]]:
+        first, end = tables.commit_key(head.key, 0), tables.commit_key(head.key + 1, 0)
+        page = source(tables.COMMITS, (first + after, end, _COMMITS_PER_PAGE))
+        return [(key - first, hashes, text) for key, hashes, text in page]
 
     def blob(self, hash: str) -> bytes:
         return self._blobs.read(hash)
@@ -289,39 +261,6 @@ class SqliteJournal:
         ]
 
     peek = drain
-
-    def approvals(self) -> list[Approval]:
-        query = "SELECT skill, skill_hash, op, rule, by, at, run_id, project, id FROM approvals ORDER BY id"
-        return [Approval(*columns) for columns in self._db.rows(query)]
-
-    def approve(self, approval: Approval) -> int:
-        values = msgspec.structs.astuple(approval)[:8]
-        with self._write():
-            self._writer.execute(
-                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id, project) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            query = "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ? AND project = ?"
-            return int(self._writer.execute(query, (*values[1:4], approval.project)).fetchone()[0])
-
-    def revoke(self, approval_id: int) -> bool:
-        with self._write():
-            return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
-
-    def access_tokens(self) -> list[AccessToken]:
-        rows = self._db.rows("SELECT value FROM access_tokens ORDER BY id")
-        return [msgspec.json.decode(value, type=AccessToken) for (value,) in rows]
-
-    def add_access_token(self, token: AccessToken) -> bool:
-        values = token.name, msgspec.json.encode(token).decode()
-        with self._write():
-            added = self._writer.execute("INSERT OR IGNORE INTO access_tokens (name, value) VALUES (?, ?)", values)
-            return added.rowcount == 1
-
-    def remove_access_token(self, name: str) -> bool:
-        with self._write():
-            return self._writer.execute("DELETE FROM access_tokens WHERE name = ?", (name,)).rowcount == 1
 
     def balance(self, account: str) -> Balance:
         return tables.to_balance(self._db.rows(tables.BALANCE, (account,)))
@@ -379,8 +318,8 @@ class SqliteJournal:
         with self._write():
             run_list.write_words(self._writer, WORDS, found)
 
-    def _head(self, run_id: str, select: Select) -> Head | None:
-        found = select(f"{tables.SELECT} WHERE run_id = ?", (run_id,))
+    def _head(self, run_id: str, source: Select) -> Head | None:
+        found = source(f"{tables.SELECT} WHERE run_id = ?", (run_id,))
         with self._db.errors:
             return decode_head(found[0]) if found else None
 

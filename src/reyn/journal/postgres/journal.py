@@ -10,7 +10,6 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
@@ -18,8 +17,6 @@ import msgspec
 from reyn.errors import BlobMissing, JournalError, StoreDamaged
 from reyn.journal.canonical import digest
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
-from reyn.journal.packing import head_of, unpack
-from reyn.journal.port import Batch
 from reyn.journal.postgres import deletion, ledger
 from reyn.journal.postgres.appends import SELECT_HEAD, STORE_WAKES, Appender, check_names, wake_values
 from reyn.journal.postgres.inspection import Inspection, inspect
@@ -29,19 +26,17 @@ from reyn.journal.postgres.link import Link, change, fetch
 from reyn.journal.postgres.run_list import postgres_source, replace_words
 from reyn.journal.postgres.schema import prepare
 from reyn.journal.postgres.shares import SHARES_BALANCE
-from reyn.journal.registry import GENESIS
-from reyn.journal.results import AccessToken, Approval
 from reyn.journal.rows import Head, RowDamaged, decode_head, decode_spent, total_charges
 from reyn.journal.run_list import read_count, read_page, read_unindexed
 from reyn.journal.spending import Balance, SpendRow
+from reyn.journal.stored import StoredJournal
 from reyn.journal.wakes import PendingWake, Wake, microseconds, to_wake
 from reyn.journal.workers import FORGOTTEN_AFTER, WorkerReport, to_report
 
 if TYPE_CHECKING:
-    from reyn.journal.canonical import Blob
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
-    from reyn.journal.port import Bookkeeping, Deletion
+    from reyn.journal.port import Batch, Bookkeeping, Deletion
     from reyn.journal.postgres.address import JournalAddress
     from reyn.journal.postgres.link import PgConnection
     from reyn.journal.registry import Event
@@ -80,7 +75,7 @@ ON CONFLICT (id) DO UPDATE SET report = excluded.report, seen = excluded.seen
 """  # noqa: S608 - constants
 
 
-class PostgresJournal:
+class PostgresJournal(StoredJournal[Link]):
     """The journal at an address, which is prepared if needed. `Journal` documents the methods."""
 
     is_remote: ClassVar[bool] = True
@@ -105,19 +100,6 @@ class PostgresJournal:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def append(
-        self,
-        run_id: str,
-        expected_seq: int,
-        events: Sequence[Event],
-        blobs: Sequence[Blob] = (),
-        wakes: Sequence[Wake] = (),
-    ) -> int:
-        [result] = self.append_many([Batch(run_id, expected_seq, events, blobs, wakes)])
-        if isinstance(result, JournalError):
-            raise result
-        return result
-
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         results = self._appender.append_many(batches)
         if woken := [one.run_id for batch in batches for one in batch.wakes]:
@@ -130,6 +112,13 @@ class PostgresJournal:
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         self._appender.import_runs(batches, origin)
 
+    def _select(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        return self._reader.rows(query.replace("?", "%s"), values)
+
+    def _change(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        check_names(*(value for value in values if isinstance(value, str)))
+        return self._writer.rows(query.replace("?", "%s"), values)
+
     def _all_events(self, run_id: str) -> Iterator[Event]:
         """The events of a run and its origins, as the writing connection sees them inside its transaction."""
         return self._read(run_id, 0, self._writer)
@@ -140,28 +129,12 @@ class PostgresJournal:
         """Read in pages of one short transaction each."""
         return self._read(run_id, after, self._reader)
 
-    def _read(self, run_id: str, after: int, link: Link) -> Iterator[Event]:
-        head = self._head(run_id, link)
-        if head is None:
-            return
-        key, row = head.key, head.row
-        end, seq, prev = 0, 0, GENESIS
-        if after > row.fork_seq and (found := link.rows(_LAST, (key, after))):
-            [(end, hashes)] = found
-            seq, prev = end, head_of(hashes)
-        elif row.fork_of:
-            seq = row.fork_seq
-            first = min(after, seq - 1)
-            for event in islice(self._read(row.fork_of, first, link), seq - first):
-                prev = event.hash
-                if event.seq > after:
-                    yield event
-        while page := link.rows(_COMMITS, (key, end, _COMMITS_PER_PAGE)):
-            for _, hashes, text in page:
-                events = unpack(run_id, text, hashes, seq, prev)
-                yield from events if seq >= after else [event for event in events if event.seq > after]
-                seq, prev = events[-1].seq, events[-1].hash
-            end = page[-1][0]
+    def _last_commit(self, head: Head, seq: int, source: Link) -> tuple[int, bytes] | None:
+        found = source.rows(_LAST, (head.key, seq))
+        return found[0] if found else None
+
+    def _next_commits(self, head: Head, after: int, source: Link) -> list[Any]:
+        return source.rows(_COMMITS, (head.key, after, _COMMITS_PER_PAGE))
 
     def blob(self, hash: str) -> bytes:
         try:
@@ -327,45 +300,7 @@ class PostgresJournal:
         now = microseconds()  # the caller compares with its own clock, which may differ from the server's
         return [msgspec.structs.replace(to_report(report), seen=now - age) for report, age in found]
 
-    # -- approvals and spending -----------------------------------------------------------------------
-
-    def approvals(self) -> list[Approval]:
-        query = "SELECT skill, skill_hash, op, rule, by, at, run_id, project, id FROM approvals ORDER BY id"
-        return [Approval(*columns) for columns in self._reader.rows(query)]
-
-    def approve(self, approval: Approval) -> int:
-        values = msgspec.structs.astuple(approval)[:8]
-        check_names(*(value for value in values if isinstance(value, str)))
-
-        def store(connection: PgConnection) -> int:
-            change(
-                connection,
-                "INSERT INTO approvals (skill, skill_hash, op, rule, by, at, run_id, project) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                values,
-            )
-            query = "SELECT id FROM approvals WHERE skill_hash = %s AND op = %s AND rule = %s AND project = %s"
-            return int(fetch(connection, query, (*values[1:4], approval.project))[0][0])
-
-        return self._writer.run(store)
-
-    def revoke(self, approval_id: int) -> bool:
-        query = "DELETE FROM approvals WHERE id = %s"
-        return self._writer.run(lambda connection: change(connection, query, (approval_id,)) == 1)
-
-    def access_tokens(self) -> list[AccessToken]:
-        rows = self._reader.rows("SELECT value FROM access_tokens ORDER BY id")
-        return [msgspec.json.decode(value, type=AccessToken) for (value,) in rows]
-
-    def add_access_token(self, token: AccessToken) -> bool:
-        query = "INSERT INTO access_tokens (name, value) VALUES (%s, %s) ON CONFLICT DO NOTHING"
-        values = token.name, msgspec.json.encode(token).decode()
-        check_names(*values)
-        return self._writer.run(lambda connection: change(connection, query, values) == 1)
-
-    def remove_access_token(self, name: str) -> bool:
-        query = "DELETE FROM access_tokens WHERE name = %s"
-        return self._writer.run(lambda connection: change(connection, query, (name,)) == 1)
+    # -- spending ------------------------------------------------------------------------------------
 
     def balance(self, account: str) -> Balance:
         return Balance(*self._reader.rows(SHARES_BALANCE, (account,))[0])
@@ -401,9 +336,6 @@ class PostgresJournal:
     def inspect(self) -> Inspection:
         """Return the state of the database."""
         return self._reader.run(inspect)
-
-    def removals(self) -> list[str]:
-        return [run_id for (run_id,) in self._reader.rows("SELECT run_id FROM removals ORDER BY run_id")]
 
     def forget_removals(self, run_ids: Collection[str]) -> None:
         query = "DELETE FROM removals WHERE run_id = ANY(%s::text[])"
