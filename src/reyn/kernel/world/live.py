@@ -329,10 +329,8 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.peek(state.run_id, state.messages_taken)
-        is_cancelled = any(
-            isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and state.is_turn_open)
-            for message in messages
-        )
+        stops = (Cancel, AbortTurn) if state.is_turn_open else (Cancel,)
+        is_cancelled = any(isinstance(message.payload, stops) for message in messages)
         if is_cancelled:
             self._polling.notify(state.run_id)  # it is recorded before the next effect
         return is_cancelled

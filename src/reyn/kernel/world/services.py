@@ -356,8 +356,7 @@ class Services:
         if not settings.classes:
             return settings
         forms = {name: self.roster.answer_form(name) for name in settings.classes.values()}
-        limits = {name: self.roster.prompt_limit(name) for name in settings.classes.values()}
-        known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
+        known = {name: limit for name in forms if (limit := self.roster.prompt_limit(name)) != PromptLimit()}
         return msgspec.structs.replace(settings, answer_forms=forms, prompt_limits=known)
 
     def summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
