@@ -40,6 +40,7 @@ R = TypeVar("R")
 
 DEFAULT_TIMEOUT = 60.0
 _RESERVED = ("kind", "op")
+_EFFECTS, _PERMISSIONS = get_args(EffectClass), [entry.key for entry in PERMISSIONS]
 
 
 class ToolCallInfo(msgspec.Struct, frozen=True):
@@ -93,17 +94,16 @@ class Tool(Generic[P, R]):
         texts = (best_practices,) if isinstance(best_practices, str) else best_practices
         are_texts = isinstance(texts, list | tuple) and all(is_text(text) for text in texts)
         are_names = isinstance(errors, list | tuple) and all(map(is_error_name, errors))
-        effects, permissions = get_args(EffectClass), [entry.key for entry in PERMISSIONS]
-        options = (
-            ("description", description, description is None or is_text(description), "a text"),
-            ("timeout", timeout, timeout is None or is_time, "seconds above 0, or `None` for no limit"),
-            ("effect", effect, effect in effects, f"one of {', '.join(effects)}"),
-            ("permission", permission, permission in (None, *permissions), f"one of {', '.join(permissions)}"),
-            ("example", example, example is None or isinstance(example, Mapping), "the arguments of a call by name"),
-            ("best_practices", best_practices, are_texts, "a text, or a list of texts"),
-            ("errors", errors, are_names, "names such as `payment_declined`: lower-case letters, digits and `_`"),
-        )
-        for option, value, is_valid, expected in options:
+        options: dict[str, tuple[Any, bool, str]] = {
+            "description": (description, description is None or is_text(description), "a text"),
+            "timeout": (timeout, timeout is None or is_time, "seconds above 0, or `None` for no limit"),
+            "effect": (effect, effect in _EFFECTS, f"one of {', '.join(_EFFECTS)}"),
+            "permission": (permission, permission in (None, *_PERMISSIONS), f"one of {', '.join(_PERMISSIONS)}"),
+            "example": (example, example is None or isinstance(example, Mapping), "the arguments of a call by name"),
+            "best_practices": (best_practices, are_texts, "a text, or a list of texts"),
+            "errors": (errors, are_names, "names such as `payment_declined`: lower-case letters, digits and `_`"),
+        }
+        for option, (value, is_valid, expected) in options.items():
             check_option(value, option, what, is_valid=is_valid, expected=expected)
         self.function = function
         self.timeout = timeout
