@@ -122,9 +122,11 @@ class Tool(Generic[P, R]):
         self._returns = json_type(Any if self._may_return_images else returns, f"{what}, return type")
         self._validator = compile_schema(self._returns.schema)
         spec = self._spec(description, effect, permission, dict(example or {}), what)
-        self.spec = msgspec.structs.replace(
-            spec, takes_time=True, concurrent=concurrent, errors=tuple(errors) or (ANY_ERROR,)
-        )
+        names = tuple(errors) or (ANY_ERROR,)
+        self.spec = msgspec.structs.replace(spec, takes_time=True, concurrent=concurrent, errors=names)
+        self._check(what)
+
+    def _check(self, what: str) -> None:
         try:
             check_op(self)
         except OpInvalid as error:
