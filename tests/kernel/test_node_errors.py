@@ -24,6 +24,7 @@ def pay(artifact):
         raise ValueError("no such account")
     return {"error": {"name": text, "message": f"the bank says {text}"}}
 """
+FORKED_AT = ("phase_started", "llm_requested", "visit_retried")
 STEP = "preprocessor:\n  - python: {module: pay.py, function: pay, into: data.receipt}\n"
 NOTE = {
     "type": "object",
@@ -338,3 +339,37 @@ def test_a_branch_whose_model_fails_is_ended_and_joined_as_failed(tmp_path: Path
     assert ended["state"] == "canceled"
     assert project.journal.find(ended["run"]).status == "cancelled"
     assert project.is_sound()
+
+
+def test_a_fork_inside_a_retry_executes_only_what_follows(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, skill_keys="nodes: {a: {retry: {max: 2}}}\n")
+    project = Project(tmp_path)
+    answers = ["no", "no", go("b", "1"), finish("2")]
+    assert project.run("s", answers, max_phase_retries=0).path == ("a", "a", "a", "b")
+    events = list(project.journal.read("k"))
+    with project.open(answers, max_phase_retries=0) as rt:
+        for event in [one for one in events if one.kind in FORKED_AT]:
+            answered = sum(one.kind == "llm_responded" for one in events[: event.seq])
+            began = len(project.model.requests)
+            forked = rt.fork("k", at=event.seq)
+            assert forked.ok, (event.kind, forked.reason)
+            assert forked.path == ("a", "a", "a", "b")
+            assert len(project.model.requests) - began == 4 - answered, event.kind
+            assert rt.runs.replay(forked.run_id).status == "finished"
+    retried = [event["attempt"] for event in project.events("visit_retried")]
+    assert retried == [1, 2]
+
+
+def test_a_fork_in_the_wait_before_a_repetition_waits_for_what_is_left(tmp_path: Path):
+    write_pay(tmp_path, "retry: {max: 1, backoff: 3s}, on_error: {'*': refund}")
+    project = Project(tmp_path)
+    project.clock = SteppingClock(step=1_000_000)
+    assert project.run("shop", [finish()], {"text": "busy"}).path == ("pay", "pay", "refund")
+    opened = next(event.seq for event in project.journal.read("k") if event.kind == "wait_opened")
+    with project.open([finish()]) as rt:
+        forked = rt.fork("k", at=opened)
+        assert forked.path == ("pay", "pay", "refund")
+        assert rt.runs.replay(forked.run_id).status == "finished"
+    kinds = [event.kind for event in project.journal.read(forked.run_id)]
+    assert kinds.count("visit_retried") == 1
+    assert kinds.count("step_started") == 2

@@ -129,6 +129,24 @@ class FailingModel(MeteredModel):
         return await super().complete(request)
 
 
+class StuckModel:
+    """Never answers in one phase."""
+
+    takes_time = True
+
+    def __init__(self, model: Any, phase: str) -> None:
+        self._model, self._phase = model, phase
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        if request.phase == self._phase:
+            await asyncio.Event().wait()
+        return await self._model.complete(request)
+
+
 class Scenario:
     """A project to execute under kills. `folder/seed` is its initial state, `folder/project` its working copy."""
 
@@ -149,6 +167,8 @@ class Scenario:
         self.has_user = False
         self.clock: Clock = SystemClock()
         self.fails_at = ""
+        self.stuck = ""
+        """The phase in which the model never answers."""
         self.points: list[str] = []
         self.expected: Outcome | None = None
         self.changes: set[tuple[str, str]] = set()
@@ -166,6 +186,7 @@ class Scenario:
         journal = LedgerJournal(SqliteJournal(self.root / ".reyn"), self.ledger)
         people = LedgerPeople(InstantUser(), self.ledger) if self.has_user else None
         model = points.wrap(LedgerModel(self._model(), self.ledger), "model")
+        model = StuckModel(model, self.stuck) if self.stuck else model
         runtime = OSRuntime.open(
             self.root,
             journal=points.wrap(journal, "journal"),
@@ -176,8 +197,8 @@ class Scenario:
             ops=self.ops,
             **self.settings,
         )
-        # Otherwise timing would change the number of points.
-        runtime.services.polling = InboxPolling(seconds=0, busy_seconds=3600)
+        # Otherwise timing would change the number of points. A call that never ends is left at the next poll.
+        runtime.services.polling = InboxPolling(seconds=0, busy_seconds=0.05 if self.stuck else 3600)
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 

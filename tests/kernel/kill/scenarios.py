@@ -303,6 +303,35 @@ def fanned_out_again(folder: Path) -> Scenario:
     return scenario.executes("fan", answers, max_phase_retries=1)
 
 
+def racing(folder: Path) -> Scenario:
+    """Joins that need two of three branches, then any of two; the others never end by themselves and are cancelled."""
+    scenario = _with_files(folder)
+    scenario.stuck, scenario.is_concurrent = "wait", True
+    write_skill(scenario.seed, "child", {"c": ["end"]}, ops={"c": "file"})
+    late, write = "late: {do: wait, output: note}", "{do: write, output: note}"
+    nodes = (
+        f"nodes:\n  split: {{all: {{one: '@child', {late}, two: {write}}}, need: 2, as: both}}\n"
+        f"  again: {{all: {{{late}, first: {write}}}, need: any, as: won}}\n"
+    )
+    skill = write_skill(
+        scenario.seed,
+        "race",
+        {"split": ["again"], "again": ["last"], "last": ["end"]},
+        inputs={"again": "both", "last": "won"},
+        ops={"last": "file"},
+        skill_keys=nodes,
+    )
+    for node, given in (("split", "note"), ("again", "both")):
+        (skill / f"phases/{node}.md").write_text(f"---\ntype: phase\nname: {node}\ninput: {given}\n---\n")
+    for phase in ("write", "wait"):
+        text = f"---\ntype: phase\nname: {phase}\ninput: note | both\nallowed_ops: [file]\n---\nWrite.\n"
+        (skill / f"phases/{phase}.md").write_text(text)
+    # Branches that execute together count the answers of their parent alike, so each gets the same answers.
+    together = [act(file("write", "workspace:mine.txt", content="x\n")), finish("each")]
+    answers = [*together, "unused", "unused", with_ops(finish("won"), TWICE), with_ops(finish("all"), TWICE)]
+    return scenario.executes("race", answers)
+
+
 def stopping_sub_runs(folder: Path) -> Scenario:
     """A step runs a skill that runs a skill, which asks a question, reaches a limit and has a failing model."""
     scenario = _with_files(folder)
@@ -604,6 +633,7 @@ ACTING = (
     sub_runs,
     fanned_out,
     fanned_out_again,
+    racing,
     with_state,
     with_node_errors,
     stopping_sub_runs,
