@@ -37,6 +37,7 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
         reserved: What a model call in progress may use; also that of a process that died during the call.
         queue: The queue whose workers execute the run; empty if it was not submitted.
         priority: The priority in the queue; the highest comes first.
+        labels: The labels that a worker needs to execute it.
         title: The title that a user gave the conversation.
     """
 
@@ -50,6 +51,7 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
     priority: int = 0
     title: str = ""
+    labels: tuple[str, ...] = ()
 
 
 L = TypeVar("L", bound=Lifecycle)
@@ -78,12 +80,12 @@ def _fork(life: L, body: kinds.RunForked) -> L:
     """Start with the status `running`, not with the status of the origin. An open question of the origin is asked
     again."""
     phase = body.phase or life.phase
-    life = replace(life, status="running", reason="", phase=phase, wait=None, queue="", priority=0)
+    life = replace(life, status="running", reason="", phase=phase, wait=None, queue="", priority=0, labels=())
     return replace(life, charge=kinds.Charge(), reserved=None)
 
 
 def _submit(life: L, body: kinds.RunSubmitted) -> L:
-    return replace(life, queue=body.queue, priority=body.priority)
+    return replace(life, queue=body.queue, priority=body.priority, labels=body.labels)
 
 
 def _resume(life: L, _: kinds.RunResumed) -> L:

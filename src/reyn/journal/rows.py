@@ -42,7 +42,7 @@ class StoredState(Lifecycle, frozen=True, omit_defaults=True):
 def state_of(row: RunRow, spent: Spent) -> StoredState:
     """Return the state of a run as it is stored."""
     life = row.status, row.reason, row.phase, row.wait, row.messages_taken, row.charge, row.reserved
-    return StoredState(*life, row.queue, row.priority, row.title, spent)
+    return StoredState(*life, row.queue, row.priority, row.title, row.labels, spent)
 
 
 encode_state = msgspec.json.Encoder().encode

@@ -23,7 +23,7 @@ from reyn.ops.budget import EffectUnknown, OpRefused
 from reyn.ops.op import Call, Env, HoldsSecret, Op, Plan, Preparable, Result, Targeted, Versioned
 from reyn.ops.overviews import HasOverview, Overview
 from reyn.permissions import Allowed, Denied, NeedsApproval, Verdict, refusal, unnamed_target
-from reyn.permissions.gate import DUE_APPROVALS
+from reyn.permissions.gate import DUE_APPROVALS, ProjectMissing
 from reyn.vocabulary.schemas import OP_STATUSES
 from reyn.workspace import Change, ChangeUncertain, Location, apply_change, locate
 
@@ -181,7 +181,12 @@ MAY_HAVE_EFFECT = "it may have taken effect: check before you repeat it"
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether an exception is Ctrl-C, which interrupts only the main thread; elsewhere the op raised it."""
+    """Return whether an exception ends the execution and not the op: the project is missing, or it is Ctrl-C.
+
+    Ctrl-C interrupts only the main thread; elsewhere the op raised it.
+    """
+    if isinstance(error, ProjectMissing):
+        return True
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 

@@ -40,6 +40,15 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 
 Verdict = Allowed | Denied | NeedsApproval
 
+
+class ProjectMissing(BaseException):
+    """A run needs the project's files, and the worker that executes it does not have them.
+
+    It is no error of the run, and ends its execution here, as a cancellation does: a worker that has the files
+    continues it. So no op, and no handler of errors, catches it.
+    """
+
+
 DUE_APPROVALS: ContextVar[dict[str, None] | None] = ContextVar("DUE_APPROVALS", default=None)
 """Collects the rules that want an approval of what an op is planned with, in order."""
 
@@ -119,6 +128,8 @@ SWITCHES = {NO_SHELL: "--allow-shell", NO_UNSAFE: "--allow-unsafe-python"}
 """The options of a run that change what these rules deny."""
 UNGRANTABLE = (OUT_OF_REACH, OUTSIDE)
 """The rules about files that no request and no grant opens."""
+_OF_PROJECT = ("agent", "memory", SKILL_WRITE)
+"""The capabilities that are about files of the project."""
 _MAX_REMEMBERED = 1_000
 _OWN = Allowed("default: the run's workspace")
 _RECORDED = Allowed("default: content of this run")
@@ -140,6 +151,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
     """The skills of the runs above."""
     agent: str = ""
     """The agent whose own conversation the run is. Its requests are those of the agent's file in this project."""
+    has_project: bool = True
+    """Whether the files of the project are here. Without them, every question about one raises `ProjectMissing`."""
 
     @cached_property
     def memory_scopes(self) -> tuple[str, ...]:
@@ -260,6 +273,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         return self._remembered(key, target, Gate._capability)
 
     def _capability(self, key: str, target: str | AnyTarget) -> Verdict:
+        if key in _OF_PROJECT and not self.has_project:
+            raise ProjectMissing
         rule = self.rule(key, target)
         name = target.kind if isinstance(target, AnyTarget) else target
         if rule is not None and rule.effect == "deny":
@@ -305,6 +320,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def _file(self, key: str, location: Location) -> Verdict:
         access: AccessMode = "read" if key == "file.read" else "write"
+        if location.zone == "project" and not self.has_project:
+            raise ProjectMissing
         if location.zone == "state":
             return Denied(OUT_OF_REACH, f"`{location.display_path}` belongs to Reyn's own records")
         if access == "write" and not location.parts:

@@ -14,17 +14,19 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import RunBlocked
-from reyn.journal import Event, Journal, decode, kinds
+from reyn.journal import ENDED, Event, Journal, decode, kinds
 from reyn.journal.family import descendants
 from reyn.journal.outside import append_outside
 from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.permissions import Denied, Gate, Policy
 from reyn.workspace import Change, FileError, Location, PathInvalid, apply_change, locate
+from reyn.workspace.paths import WORKSPACE
 from reyn.workspace.restore import (
     Files,
     Restored,
     changes_of_runs,
+    content_at,
     own_events,
     preview_restore,
     recorded_changes,
@@ -34,6 +36,7 @@ from reyn.workspace.restore import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reyn.journal import RunRow
     from reyn.journal.registry import Body
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock
@@ -83,6 +86,10 @@ class _Made(NamedTuple):
     gate: Gate
 
 
+_MAX_WORKSPACES = 8_192
+"""The runs whose workspaces a process remembers to be current."""
+
+
 class RunFiles:
     def __init__(
         self,
@@ -101,21 +108,67 @@ class RunFiles:
         self._file_bytes = file_bytes
         self._read_policy = read_policy
         self._gate_of = gate_of
+        self._workspaces: dict[str, int] = {}
+        """The last event of each run whose workspace files this process has written."""
 
     def recreate_workspace(self, run_id: str, origin: str, seq: int, ts: int) -> None:
         """Write the workspace files of `origin`, as of event `seq` at time `ts`, into the workspace of a run.
 
         Includes the changes of sub-runs that share the workspace. Existing files are left as they are.
         """
-        changes = list(recorded_changes(islice(self._journal.read(origin), seq)))
-        for row in descendants(self._journal, origin):
-            if load_state(self._journal, row.run_id).workspace == origin:
-                events = self._journal.read(row.run_id)
-                changes += recorded_changes(event for event in events if event.ts <= ts)
-        made = sorted((one for one in changes if one.outcome != "intended"), key=lambda one: one.at)
-        files = {one.change.path: one.change.before if one.outcome == "reverted" else one.change.after for one in made}
         gate = replace(self._gate(origin), roots=roots_of(self._root, self._state, run_id))
-        _write_files(files, gate, self._journal.blob, run_id)
+        for changes in self._changes_of_workspace(origin, seq, ts).values():
+            if changes[-1].after is not None:
+                _write_file(replace(changes[-1], before=None), gate, self._journal.blob, run_id)
+
+    def bring_workspaces(self, row: RunRow) -> None:
+        """Make the workspace files of a run and of its open sub-runs what their events say: another worker may have
+        executed them.
+
+        A file with content that was not recorded is left as it is. Does nothing if this process has had the run since.
+        """
+        if self._workspaces.get(row.run_id) == row.seq:
+            return
+        self._bring(row)
+        for below in descendants(self._journal, row.run_id):
+            if below.status not in ENDED and load_state(self._journal, below.run_id).workspace == below.run_id:
+                self._bring(below)
+        self.note_workspace(row.run_id, row.seq)
+
+    def _bring(self, row: RunRow) -> None:
+        gate = self._gate(row.run_id)
+        for path, changes in self._changes_of_workspace(row.run_id).items():
+            known = {None, *(content for one in changes for content in (one.before, one.after))}
+            now = content_at(path, gate.roots, self._file_bytes)
+            if now in known and now != changes[-1].after:
+                _write_file(replace(changes[-1], before=now), gate, self._journal.blob, f"{row.run_id}.{row.seq}")
+
+    def note_workspace(self, run_id: str, seq: int) -> None:
+        """Note that the workspace files of a run are those of its event `seq`."""
+        self._workspaces.pop(run_id, None)
+        self._workspaces[run_id] = seq
+        while len(self._workspaces) > _MAX_WORKSPACES:
+            self._workspaces.pop(next(iter(self._workspaces)))
+
+    def _changes_of_workspace(
+        self, run_id: str, seq: int | None = None, ts: int | None = None
+    ) -> dict[str, list[kinds.Change]]:
+        """Return the changes of the workspace files of a run, by path, oldest first; reverted ones are turned round.
+
+        Includes those of sub-runs that share the workspace. `seq` and `ts` limit the events.
+        """
+        changes = list(recorded_changes(islice(self._journal.read(run_id), seq)))
+        for row in descendants(self._journal, run_id):
+            if load_state(self._journal, row.run_id).workspace == run_id:
+                events = self._journal.read(row.run_id)
+                changes += recorded_changes(event for event in events if ts is None or event.ts <= ts)
+        found: dict[str, list[kinds.Change]] = {}
+        for one in sorted((one for one in changes if one.outcome != "intended"), key=lambda one: one.at):
+            change = one.change
+            if change.path.startswith(WORKSPACE):
+                turned = replace(change, before=change.after, after=change.before)
+                found.setdefault(change.path, []).append(turned if one.outcome == "reverted" else change)
+        return found
 
     def _gate(self, run_id: str) -> Gate:
         """Return the current gate of a run. If its copies are missing, return the gate of a skill without requests."""
@@ -200,16 +253,13 @@ def _report(run_id: str, changes: list[_Made], done: list[Restored], *, is_dry: 
 # -- changes, derived from events ---------------------------------------------------------------------
 
 
-def _write_files(files: dict[str, str | None], gate: Gate, content: Callable[[str], bytes], token: str) -> None:
-    """Write workspace files that the gate allows; leave existing ones as they are."""
-    for path, name in files.items():
-        if name is None or not path.startswith("workspace:"):
-            continue
-        # A forged record may name any path; a file that cannot be recreated is left out.
-        with suppress(FileError, PathInvalid):
-            location = locate(path, gate.roots)
-            if location.zone == "workspace" and not isinstance(gate.write(location), Denied):
-                apply_change(Change(path, None, name), gate.roots, content, f"{token}.{path}", location)
+def _write_file(change: Change, gate: Gate, content: Callable[[str], bytes], token: str) -> None:
+    """Write or remove a workspace file, if the gate allows it and it is as before the change."""
+    # A forged record may name any path; a file that cannot be recreated is left out.
+    with suppress(FileError, PathInvalid):
+        location = locate(change.path, gate.roots)
+        if location.zone == "workspace" and not isinstance(gate.write(location), Denied):
+            apply_change(change, gate.roots, content, f"{token}.{change.path}", location)
 
 
 def _created_files(changes: Iterable[kinds.Change]) -> set[str]:

@@ -328,6 +328,8 @@ class RunExecutor:
         executor = self._equipped(loaded, upgraded or self.services.compile_skill(loaded.started).skill)
         services = executor.services
         opened = services.roster.ready(model, loaded.state.models.name)
+        if services.journal.is_remote:
+            self.runs.files.bring_workspaces(self.runs.find(loaded.state.run_id))
         for limit, value in (raised or {}).items():
             services.journal.post(loaded.state.run_id, RaiseLimit(limit, value))
         resumption = Resumption(
@@ -405,6 +407,8 @@ class RunExecutor:
         finally:
             self.services.polling.notify(tape.run_id)
         keep_fold(self.services.journal, tape)
+        if self.services.journal.is_remote:
+            self.runs.files.note_workspace(tape.run_id, tape.seq)
         if state.conversations and state.status in ENDED:
             self._ended.add(tape.run_id)
         warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))

@@ -29,6 +29,7 @@ from reyn.journal.outside import record_outside
 from reyn.journal.slots import limit_key, slots_of
 from reyn.journal.submission import is_left_to_workers, submit
 from reyn.kernel.world.services import Observers
+from reyn.permissions.gate import ProjectMissing
 from reyn.runtime.same_call import RunCall, check_same_call
 from reyn.skills.names import is_valid_name
 
@@ -49,6 +50,8 @@ REFUSED_SECONDS = 5.0
 """After how long a run is offered again that this worker cannot execute."""
 MAX_TAKEOVERS = 10
 """The drivers of a run that may die one after the other without progress, before it is set aside."""
+PROJECT_LABEL = "project"
+"""The label of workers whose folder has the files of the project. On a journal of one machine, all have it."""
 _SCANNED_EVENTS = 20 * MAX_TAKEOVERS
 _PROGRESS = (
     *(kinds.LlmResponded, kinds.OpCompleted, kinds.StepCompleted, kinds.ChildEnded, kinds.PhaseCompleted),
@@ -92,7 +95,7 @@ def submit_existing(executor: RunExecutor, row: RunRow, queue: str, priority: in
     services = executor.services
     services.check_owner()
     _check_submission(queue, priority)
-    submitted = _submitted(services, row.skill, queue, priority)
+    submitted = _submitted(services, row.skill, queue, priority, row.labels)
     submit(services.journal, row.run_id, submitted, services.clock.now())
     return executor.runs.find(row.run_id)
 
@@ -104,10 +107,12 @@ def _check_submission(queue: str, priority: int | None) -> None:
         raise QueueInvalid(f"the priority {priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
 
 
-def _submitted(services: Services, skill: str, queue: str, priority: int | None) -> kinds.RunSubmitted:
+def _submitted(
+    services: Services, skill: str, queue: str, priority: int | None, labels: tuple[str, ...] = ()
+) -> kinds.RunSubmitted:
     if priority is None:
         priority = services.config.workers.priority(queue, skill)
-    return kinds.RunSubmitted(queue, priority)
+    return kinds.RunSubmitted(queue, priority, labels)
 
 
 async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float | None:
@@ -127,7 +132,8 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
     row = journal.find(run_id)
     if row is None or not row.queue or row.status in ENDED:
         return None
-    if missing := sorted({*settings.of_skill(row.skill).labels}.difference(serving.labels)):
+    needed = {*settings.of_skill(row.skill).labels, *row.labels}
+    if missing := sorted(needed.difference(serving.labels)):
         serving.refusals[run_id] = f"it needs a worker with the label `{missing[0]}`"
         return REFUSED_SECONDS
     is_claimed = journal.is_claimed(run_id)
@@ -146,6 +152,8 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
         return BUSY_SECONDS
     except RunNotResumable:  # it waits, or has stopped
         pass
+    except ProjectMissing:
+        return _leave_to_project(executor, run_id)
     except (RunBlocked, OpMissing, ModelError, ConfigError) as error:
         serving.refusals[run_id] = f"{error.code}: {error.message}"
         return REFUSED_SECONDS
@@ -172,6 +180,17 @@ def all_slot_limits(settings: WorkersSettings) -> dict[str, int]:
         limit_key("skill", unicodedata.normalize("NFC", name)): one.concurrency for name, one in settings.skill.items()
     }
     return {key: count for key, count in (queues | skills).items() if count is not None}
+
+
+def _leave_to_project(executor: RunExecutor, run_id: str) -> float | None:
+    """Record that a run needs a worker with the files of the project; such a one continues it."""
+    row = executor.runs.find(run_id)
+    submitted = kinds.RunSubmitted(row.queue, row.priority, tuple(dict.fromkeys((*row.labels, PROJECT_LABEL))))
+    try:
+        submit(executor.services.journal, run_id, submitted, executor.services.clock.now())
+    except RunBusy:
+        return BUSY_SECONDS
+    return None
 
 
 def _has_something_to_do(executor: RunExecutor, row: RunRow) -> bool:

@@ -16,14 +16,14 @@ from reyn.journal.indexing import index_runs
 from reyn.journal.slots import call_next, call_others, limit_name
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.journal.workers import WorkerReport
-from reyn.runtime.submitting import all_slot_limits, drive, submit_existing
+from reyn.runtime.executor import RunExecutor
+from reyn.runtime.submitting import PROJECT_LABEL, all_slot_limits, drive, submit_existing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.engines import Dispatcher
     from reyn.journal import RunRow
-    from reyn.runtime.executor import RunExecutor
 
 _REPORT_SECONDS = 1.5
 """Interval between two reports of a worker."""
@@ -119,7 +119,9 @@ class Workers:
         services = self._services
         services.check_owner()
         serving = serving or Serving(queues=queues, concurrency=concurrency, is_once=once)
-        serving.labels = tuple(dict.fromkeys((*services.config.workers.labels, *serving.labels)))
+        own = () if services.journal.is_remote else (PROJECT_LABEL,)
+        serving.labels = tuple(dict.fromkeys((*services.config.workers.labels, *serving.labels, *own)))
+        executor = self._executor if PROJECT_LABEL in serving.labels else self._without_project()
         report = WorkerReport(
             services.ids.new(),
             socket.gethostname(),
@@ -133,12 +135,18 @@ class Workers:
         reporting = asyncio.create_task(self._keep_reporting(report, serving))
         try:
             chosen = dispatcher or self._start_engine()
-            await chosen.serve(partial(drive, self._executor, serving=serving), serving)
+            await chosen.serve(partial(drive, executor, serving=serving), serving)
         finally:
             reporting.cancel()
             with suppress(asyncio.CancelledError):
                 await reporting
             services.journal.forget_worker(report.id)
+
+    def _without_project(self) -> RunExecutor:
+        """Return an executor that leaves to others what needs the files of the project."""
+        services = self._services.derive({})
+        services.has_project = False
+        return RunExecutor(services, self._executor.runs)
 
     def _start_engine(self) -> Dispatcher:
         services = self._services

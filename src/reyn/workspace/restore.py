@@ -50,7 +50,7 @@ def preview_restore(changes: tuple[Change, ...], files: Files) -> Restored:
         path = steps[0].path
         if _verdict(path, files, verdicts).reason:
             continue
-        if _is_from(steps, restored[path] if path in restored else _current_hash(path, files)):
+        if _is_from(steps, restored[path] if path in restored else content_at(path, files.roots, files.max_bytes)):
             restored[path] = steps[-1].before
         else:
             left[path] = None
@@ -107,7 +107,7 @@ def _chains(changes: tuple[Change, ...]) -> list[list[Change]]:
 
 def _as_one(steps: list[Change], files: Files) -> Change:
     """Merge a group into one change. If its newest is an intent that took no effect, it ends at the current file."""
-    oldest, now = steps[-1], _current_hash(steps[0].path, files)
+    oldest, now = steps[-1], content_at(steps[0].path, files.roots, files.max_bytes)
     # Only the folders above the file, as `missing_folders` recorded them: nothing else was created for it.
     made = tuple(
         dict.fromkeys(
@@ -122,10 +122,10 @@ def _is_from(steps: list[Change], now: str | None) -> bool:
     return now == steps[0].after or any(now == step.before for step in steps)
 
 
-def _current_hash(path: str, files: Files) -> str | None:
+def content_at(path: str, roots: Roots, max_bytes: int) -> str | None:
     """Return the hash of a file's content, `None` if there is no file, an empty string if it cannot be read."""
     try:
-        image = read(locate(path, files.roots), files.roots, files.max_bytes)
+        image = read(locate(path, roots), roots, max_bytes)
     except (FileError, PathInvalid):
         return ""
     return digest(image.content) if image else None

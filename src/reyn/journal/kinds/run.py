@@ -166,10 +166,14 @@ class RunBroken(Body, frozen=True):
 
 @event("run_submitted", v=1, origin="outside")
 class RunSubmitted(Body, frozen=True):
-    """The run was handed over to the workers of a queue, which execute it from here on. High priorities come first."""
+    """The run was handed over to the workers of a queue, which execute it from here on. High priorities come first.
+
+    `labels` are those that a worker needs. A worker that does not have the project's files adds `project`.
+    """
 
     queue: str
     priority: int = 0
+    labels: tuple[str, ...] = ()
 
 
 @event("run_cancelled", v=1, origin="outside", enters="cancelled")

@@ -27,6 +27,7 @@ from reyn.kernel.core.effects import (
 from reyn.kernel.core.errors_of_nodes import HandleError, NodeFailed, failure_in_visit
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.core.tape import RecordingEnded, Tape
+from reyn.permissions.gate import ProjectMissing
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -129,6 +130,10 @@ class Driver:
         except (_Stopped, RecordingEnded):
             pass
         except ReynError:
+            raise
+        except ProjectMissing:  # another worker continues here
+            if self.world is not None:
+                await self.world.flush(self.tape)
             raise
         except Exception as error:  # noqa: BLE001 - recorded, and raised again as an InternalError
             await self._record_internal_error(error)

@@ -18,6 +18,7 @@ from reyn.ops.budget import OpBudget, OpBudgets
 from reyn.ops.execution import overview_of
 from reyn.ops.op import no_credentials
 from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
+from reyn.permissions.gate import ProjectMissing
 from reyn.private_files import user_folder
 from reyn.secrets import Scrubber, handle_of
 from reyn.skills.agents import agent_of
@@ -104,6 +105,8 @@ class Environments:
         secrets: Callable[[], Scrubber],
         journal: Callable[[], Journal],
         origin: Roots | None = None,
+        *,
+        has_project: bool = True,
     ) -> None:
         self._root = root
         self._state = state
@@ -115,6 +118,7 @@ class Environments:
         self._secrets = secrets
         self._journal = journal
         self._origin = origin
+        self._has_project = has_project
         self._policy = Policy()
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         """The gates of the policy."""
@@ -189,6 +193,7 @@ class Environments:
                 skill.name,
                 tuple(one.skill for one in above),
                 "" if above or started.imported else agent_of(skill.name),
+                self._has_project,
             )
         return gate
 
@@ -218,6 +223,8 @@ def find_overviews(
         op = ops.listing.get(kind)
         if op is None:
             continue
+        if not env.gate.has_project:
+            raise ProjectMissing
         overview = overview_of(op, query, env, is_foreign=ops.is_foreign(kind))
         if isinstance(overview, str):
             failed.append(f"{kind}: {overview}")

@@ -45,6 +45,7 @@ from reyn.lint import check_skill, lint_agent, lint_skill
 from reyn.models.roster import Roster
 from reyn.ops import Op, OpSetup, OpTable, standard_ops
 from reyn.ops.mcp import Connections, with_mcp_tools
+from reyn.permissions.gate import ProjectMissing
 from reyn.permissions.policy import LivePolicy, written_places
 from reyn.skills import Library, LoadResult, Skill, load_skill, unpin
 from reyn.skills.agents import CHAT, Agents
@@ -105,6 +106,7 @@ class Services:
         base: The services that these were derived from. Both share journal, secrets and servers.
         run_cases: Runs the cases of the skill in a folder. The runtime sets it.
         origin: The folders of the real project, if the root is a temporary one.
+        has_project: Whether the root has the files of the project. A worker on another machine may not have them.
     """
 
     root: Path
@@ -125,6 +127,7 @@ class Services:
     base: Services | None = None
     run_cases: Callable[[Path, MayRead | None, StopSignal | None], TrialReport] | None = None
     origin: Roots | None = None
+    has_project: bool = True
 
     def __post_init__(self) -> None:
         base, root = self.base, self.root
@@ -259,6 +262,7 @@ class Services:
             lambda: self._key_scrubber,
             lambda: self.existing_journal,
             self.origin,
+            has_project=self.has_project,
         )
         journal, scrubber = (lambda: self.existing_journal), (lambda: self._key_scrubber)
         return OpPerformer(self.ops, environments, journal, self.identity, self.compile_skill, scrubber)
@@ -272,6 +276,8 @@ class Services:
             SkillInvalid: `reyn lint` finds errors in it.
             SkillUnsupported: It uses a feature that this version cannot execute.
         """
+        if not self.has_project:
+            raise ProjectMissing
         if skill.startswith(AGENT_PREFIX):
             return self.agent_skill(skill.removeprefix(AGENT_PREFIX), is_single_turn=True)
         return load_skill(self.library.find(skill), self.ops.vocabulary, self.library.asking(may_read), self._check)
@@ -293,6 +299,8 @@ class Services:
             AgentNotFound: There is no such agent.
             SkillInvalid: Its file has errors.
         """
+        if not self.has_project:
+            raise ProjectMissing
         findings = lint_agent(self.agents, name, self.skill_names, self.ops.vocabulary)
         if errors := [finding for finding in findings if finding.severity == "error"]:
             raise SkillInvalid(f"agent `{name}` has errors:", errors)
