@@ -161,7 +161,7 @@ def test_a_run_that_needs_a_label_is_left_to_a_worker_that_has_it(tmp_path: Path
             rt.submit("pair", IN, run_id="a")
             without = Serving(queues=("default",), is_once=True)
             await rt.workers.serve(serving=without)
-            assert without.labels == ("disk",)
+            assert without.labels == ("disk", "project")
             assert without.refusals == {"a": "it needs a worker with the label `gpu`"}
             journal = rt.services.journal
             journal.hold_wakes([one.seq for one in journal.wakes()], 0)
