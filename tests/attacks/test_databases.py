@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from reyn.config.models import without_credentials
-from reyn.engines.absurd import Absurd, install_for
+from reyn.engines.absurd import Absurd
 from reyn.errors import StoreUnavailable
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
@@ -164,7 +164,7 @@ def test_an_engine_that_another_tenant_prepared_is_not_used(tenants: Tenants):
     opened = PostgresJournal(tenants.address())
     try:
         with pytest.raises(StoreUnavailable, match="`absurd` belongs to the role"):
-            install_for(opened, ["default"])
+            Absurd(opened).install(["default"])
         with pytest.raises(StoreUnavailable, match="`absurd` belongs to the role"):
             Absurd(opened).inspect()
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from reyn import OSRuntime
 from reyn.engines import Dispatcher, Outbox, Serving, open_engine, start_engine
-from reyn.engines.absurd import Absurd, install_for
+from reyn.engines.absurd import Absurd
 from reyn.errors import AppendConflict, EngineUnavailable
 from reyn.journal import Journal, Wake
 from reyn.journal.postgres.address import JournalAddress
@@ -69,7 +69,7 @@ def test_a_wake_is_spawned_in_the_transaction_that_stores_it(server: Server, add
 
     with closing(journal):
         begin(journal, "a")
-        install_for(journal, ["default"])
+        Absurd(journal).install(["default"])
         with pytest.raises(AppendConflict):
             journal.append("a", 9, [], [], [Wake("a", queue="default")])
         assert tasks() == []
@@ -111,7 +111,7 @@ def test_another_engine_takes_over_what_absurd_has(address: JournalAddress):
         with closing(PostgresJournal(address)) as journal:
             begin(journal, "a")
             begin(journal, "b")
-            install_for(journal, ["default"])
+            Absurd(journal).install(["default"])
             journal.append("a", 1, [], [], [Wake("a", queue="default")])
             outbox = start_engine("outbox", journal, "tests", str)
             journal.append("b", 1, [], [], [Wake("b", queue="default")])
@@ -127,13 +127,13 @@ def test_an_old_absurd_is_refused(server: Server, address: JournalAddress):
     old = "CREATE FUNCTION absurd.get_schema_version() RETURNS text LANGUAGE sql AS $$ SELECT '0.4.0'::text $$"
     server.execute(old, database=database_of(address))
     with closing(PostgresJournal(address)) as journal, pytest.raises(EngineUnavailable, match=r"0\.4\.0"):
-        install_for(journal, ["default"])
+        Absurd(journal).install(["default"])
 
 
 def test_without_the_extra_the_error_names_it(address: JournalAddress, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "absurdctl", None)
     with closing(PostgresJournal(address)) as journal, pytest.raises(EngineUnavailable) as caught:
-        install_for(journal, ["default"])
+        Absurd(journal).install(["default"])
     assert caught.value.hint == "pip install 'reyn[postgres]'"
 
 

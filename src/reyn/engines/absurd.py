@@ -77,8 +77,18 @@ class Absurd:
         """See `Dispatcher.serve`."""
         self._link = Link(self._journal.address)
         with closing(self._link):
-            self._link.run(partial(_install, address=self._journal.address, queues=serving.queues))
+            self.install(serving.queues)
             await serve_tasks(self, drive, serving, is_remote=True, subscribe=self._journal.subscribe)
+
+    def install(self, queues: Sequence[str]) -> None:
+        """Install Absurd in the database of the journal, and let the journal use it for these queues, unless that was
+        done.
+
+        Raises:
+            EngineUnavailable: There is a version of Absurd that is too old, or none, and the extra is not installed.
+        """
+        with closing(Link(self._journal.address)) as link:
+            link.run(partial(_install, address=self._journal.address, queues=queues))
 
     def take(self, queues: Sequence[str], limit: int) -> list[Task]:
         """See `TaskSource.take`, as of the methods below."""
