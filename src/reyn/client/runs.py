@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from reyn.client.transport import decode
 from reyn.client.values import event_of, row_of_view
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
 from reyn.context.messages import MemoryEntry
-from reyn.errors import NextAction, RunNotFound
+from reyn.errors import GatewayError, NextAction, RunNotFound
 from reyn.journal import ENDED, Event, InboxMessage, RunRow
 from reyn.journal.family import OpenQuestion
 from reyn.journal.listing import RunQuery
@@ -92,6 +93,8 @@ class RemoteRuns:
             page = await self.page(query, limit=_PAGE, after=after)
             for row in page.rows:
                 yield row
+            if page.next == after or not (page.rows or page.next is None):
+                raise GatewayError("the server sent a page again")
             after = page.next
 
     async def descendants(self, run: str) -> list[RunRow]:
@@ -135,6 +138,8 @@ class RemoteRuns:
             found = await self._transport.call("GET", run_address(run, "/events"), list[Any], query={"after": after})
             for value in found:
                 event = event_of(value)
+                if event.seq <= after:
+                    raise GatewayError("the server sent an event again")
                 after = event.seq
                 yield event
             if not found:
@@ -195,12 +200,12 @@ class RemoteRuns:
         seen: dict[str, int] = {}
         async for sent in self._transport.events(run_address(run, "/stream"), after, query):
             if sent.event == "event":
-                event = event_of(msgspec.json.decode(sent.data))
+                event = event_of(decode(sent.data, dict[str, Any]))
                 if event.seq > seen.get(event.run_id, 0):  # a child's events may come again with a new connection
                     seen[event.run_id] = event.seq
                     yield event
             elif sent.event == "delta" and on_delta is not None:
-                on_delta(msgspec.json.decode(sent.data, type=Delta))
+                on_delta(decode(sent.data, Delta))
 
     # -- prompts --------------------------------------------------------------------------------------
 

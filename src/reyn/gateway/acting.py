@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.errors import InputInvalid
+from reyn.errors import InputInvalid, QuestionUnknown
 from reyn.gateway.operations import ApiCall, operation
 from reyn.gateway.views import RunView, run_view
 from reyn.journal.submission import DEFAULT_QUEUE
@@ -109,13 +109,18 @@ async def answer(call: ApiCall) -> Answered:
     site, body = call.site, call.body
     runtime, row = site.runtime, site.run_for(call.path["run"], call.principal)
     asked = runtime.runs.open_question(row)
+    named = body.question
     if asked is not None and asked.question.must_be_named:
         call.principal.check("approve")
+    elif asked is not None:  # only this one gets the reply: meanwhile, an approval may open
+        named = asked.question.id if named is None else named
+        if named != asked.question.id:
+            raise QuestionUnknown(f"question `{named}` of run `{row.run_id}` is not open")
     value = body.value
     if body.is_text and not isinstance(value, str):
         raise InputInvalid("`value` is not text, although `is_text` says so")
     seq = runtime.runs.root_run(row).seq
-    posted = runtime.answer(row.run_id, body.question, value, is_text=body.is_text, by=call.principal.name)
+    posted = runtime.answer(row.run_id, named, value, is_text=body.is_text, by=call.principal.name)
     continued = posted.is_claimed or site.conversations.answered(posted)
     site.changes.look()
     if not continued and site.work.may_work:
@@ -188,6 +193,7 @@ async def fork_run(call: ApiCall) -> RunView:
     """Start a new run that continues from an event of a run. It executes in this process."""
     site, body = call.site, call.body
     run, model = call.run, site.model_for(body.model)
+    site.check_open_to(body.run_id, call.principal)
     new = body.run_id or site.runtime.services.ids.new()
     skill = site.skill_for(body.skill, call.principal) if body.skill is not None else None
 
@@ -220,6 +226,7 @@ async def repeat_run(call: ApiCall) -> RunView:
     """Start a new run with the input, the settings and the skill of a run. It executes in this process."""
     site, body = call.site, call.body
     run, model = call.run, site.model_for(body.model)
+    site.check_open_to(body.run_id, call.principal)
     new = body.run_id or site.runtime.services.ids.new()
 
     async def execute(**observers: Any) -> Any:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 access_log = logging.getLogger("reyn.gateway.access")
 MAX_BODY = 16_000_000
+_MAX_DIGITS = 20
 _BODY_SECONDS = 30
 _SAFE = ("GET", "HEAD")
 _POLICY = (
@@ -52,6 +53,7 @@ class RequestGuard:
         self._app = app
         self._site = site
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._scheme = scheme
         self._origins = frozenset(f"{scheme}://{host}" for host in self._hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,6 +63,7 @@ class RequestGuard:
                 return
             await self._app(scope, receive, send)
             return
+        scope["scheme"] = self._scheme  # behind a proxy that encrypts, the connection itself does not
         request, started, status = Request(scope), time.perf_counter(), [0]
 
         is_refused = False
@@ -108,7 +111,7 @@ class RequestGuard:
         if "transfer-encoding" in request.headers and "content-length" in request.headers:
             raise RequestRefused("the request has two lengths, which a proxy may read differently")
         length = request.headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MAX_BODY:
+        if not length.isdecimal() or len(length) > _MAX_DIGITS or int(length) > MAX_BODY:
             raise RequestTooLarge(f"the body is larger than {MAX_BODY:,} bytes")
 
     def _check_session(self, request: Request) -> None:

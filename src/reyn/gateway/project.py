@@ -386,6 +386,7 @@ def readyz(call: ApiCall) -> Response:
 @operation("GET", "/metrics", "view", media_type="text/plain; version=0.0.4")
 def metrics(call: ApiCall) -> Response:
     """Return figures for Prometheus, without content."""
+    call.principal.check_all_skills()
     return Response(metrics_text(call.site), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -2,7 +2,7 @@
 
 import { html } from "./preact.js";
 
-const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|\[([^\]]*)\]\(([^)\s]+)\)|(https?:\/\/[^\s<>"')]+)/g;
+const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|\[([^\[\]]{0,2000})\]\(([^)\s]{1,2000})\)|(https?:\/\/[^\s<>"')]+)/g;
 
 // Characters that reorder or hide text are written as their code.
 export const visible = (text) => text.replace(/[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);

@@ -1,0 +1,172 @@
+"""A token for one skill, or without the scope to approve, against everything that the server offers.
+
+The operations are those of the table of the API, so that a new one is attacked as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn.gateway import create_app
+from reyn.gateway.app import OPERATIONS
+from reyn.gateway.operations import Operation
+from reyn.journal.family import open_question
+from tests.gateway.support import HOST, QUESTION, Served, serving
+from tests.support import finish, go
+
+CANARY = "canary-of-the-other-skill"
+PLAIN = {"/api/openapi.json", "/healthz", "/readyz"}
+
+
+async def two_runs(served: Served) -> None:
+    """A run of `pair`, which the token is not for, and one of `asker`."""
+    http = served.http(served.token())
+    for skill, run in (("pair", "theirs"), ("asker", "mine")):
+        body = {"skill": skill, "input": {"text": CANARY if skill == "pair" else "x"}, "run_id": run}
+        assert (await http.post("/api/runs", json=body)).status_code == 202
+    async with asyncio.timeout(60):
+        while (await http.get("/api/runs/theirs")).json()["run"]["status"] != "finished":  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+PARAMETERS = {"diff_runs": {"other": "mine"}, "get_file_diff": {"path": "output/a.md"}}
+READING = [one for one in OPERATIONS if one.method == "GET" and one.media_type != "text/event-stream"]
+
+
+@pytest.mark.parametrize("one", READING, ids=lambda one: one.name)
+def test_a_token_for_a_skill_reads_nothing_of_another(one: Operation, tmp_path: Path):
+    async def attempt() -> None:
+        async with serving(tmp_path, [go("second"), finish(CANARY), QUESTION]) as served:
+            await two_runs(served)
+            http = served.http(served.token("view", "answer", "start", skills=["asker"]))
+            for run in ("theirs", "thei"):
+                path = one.path.replace("{run}", run).replace("{name}", "pair").replace("{hash}", "0" * 64)
+                response = await http.get(re.sub(r"\{\w+\}", "1", path), params=PARAMETERS.get(one.name))
+                if "{" in one.path:  # the message may repeat the name in the request
+                    assert response.status_code in (403, 404), response.text[:500]
+                else:
+                    assert not re.search(rf"{CANARY}|pair|theirs\"", response.text), (path, response.text[:500])
+
+    asyncio.run(attempt())
+
+
+WITH_ID = ["/api/runs/mine/fork", "/api/runs/mine/rerun", "/api/runs", "/api/submissions", "/api/conversations"]
+
+
+@pytest.mark.parametrize("path", WITH_ID)
+def test_no_id_tells_whether_a_run_of_another_skill_exists(path: str, tmp_path: Path):
+    async def attempt() -> None:
+        async with serving(tmp_path, [go("second"), finish(CANARY), QUESTION]) as served:
+            await two_runs(served)
+            http = served.http(served.token("view", "answer", "start", skills=["asker", "agent:default"]))
+            body: dict[str, Any] = {"run_id": "theirs"}
+            body |= {"skill": "asker", "input": {"text": "x"}} if "mine" not in path else {}
+            body = {"text": "hello", "run_id": "theirs"} if path == "/api/conversations" else body
+            response = await http.post(path, json=body)
+            assert response.status_code == 404, response.text
+
+    asyncio.run(attempt())
+
+
+def test_an_approval_that_opens_after_the_check_gets_no_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two branches wait: one asks, the other needs an approval. When the first one goes on, the other is next.
+
+    The server looks twice: at the question, to check the scope, and when it posts the reply.
+    """
+
+    async def attempt() -> None:
+        async with serving(tmp_path, [QUESTION]) as served:
+            runs, http = served.site.runtime.runs, served.http(served.token())
+            body = {"skill": "asker", "input": {"text": "x"}, "run_id": "asking"}
+            assert (await http.post("/api/runs", json=body)).status_code == 202
+            async with asyncio.timeout(60):
+                while (asked := runs.open_question(runs.find("asking"))) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            limited, tried = served.http(served.token("view", "answer")), []
+            monkeypatch.setattr(served.site.runtime, "answer", lambda *args, **options: tried.append(args))
+            response = await limited.post(
+                "/api/runs/asking/answer", json={"question": "approval-1", "value": "approve"}
+            )
+            assert response.status_code in (404, 409), response.text
+            assert tried == []
+            await limited.post("/api/runs/asking/answer", json={"value": "text"})
+            assert [args[1] for args in tried] == [asked.question.id]
+            assert open_question(served.site.runtime.services.journal, runs.find("asking")) is not None
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("length", ["9" * 5_000, "9" * 21, "-1", "1e3", "0x10", "\u0661"])
+def test_a_length_that_is_none_is_refused(length: str, tmp_path: Path):
+    async def attempt() -> None:
+        async with serving(tmp_path, []) as served:
+            http = served.http(served.token())
+            headers = {b"content-length": length.encode()}
+            response = await http.post("/api/runs", headers=headers)
+            assert response.status_code == 413
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize(("scheme", "is_secure"), [("http", False), ("https", True)])
+def test_the_cookie_of_an_encrypted_site_is_sent_over_encryption_only(scheme: str, is_secure: bool, tmp_path: Path):
+    """Also behind a proxy that encrypts: the connection between proxy and server does not."""
+
+    async def attempt() -> None:
+        async with serving(tmp_path, []) as served:
+            app = create_app(served.site, [HOST], scheme=scheme)
+            response = await Served(served.site, app).http().post("/api/session", json={"secret": served.token()})
+            assert ("secure" in response.headers["set-cookie"].lower()) is is_secure
+
+    asyncio.run(attempt())
+
+
+# -- pages ----------------------------------------------------------------------------------------------------
+
+PIECES = [
+    "[",
+    "[a](",
+    "[](",
+    "![",
+    "`",
+    "`a",
+    "**",
+    "**a",
+    "*a",
+    "* ",
+    "_",
+    "http://",
+    "](",
+    "[a]( ",
+    "\n- ",
+    "# ",
+    "```",
+]
+COUNT = """
+const source = require("fs").readFileSync(0, "utf8");
+const pattern = eval(source.match(/const INLINE = (.*);/)[1]);
+for (const piece of %s) {
+  const spent = [1, 4].map((times) => {
+    const text = piece.repeat((times * 25000) / piece.length), begun = process.cpuUsage().user;
+    for (const found of text.matchAll(pattern)) found.index;
+    return process.cpuUsage().user - begun;
+  });
+  if (spent[1] > 8 * spent[0] + 200000) console.log(piece, spent);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_time_to_draw_a_text_grows_with_its_length():
+    script = COUNT % PIECES
+    source = files("reyn.gateway").joinpath("web", "markdown.js").read_text(encoding="utf-8")
+    done = subprocess.run(["node", "-e", script], input=source, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
