@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from reyn.client.transport import decode
+from reyn.client.transport import decoded
 from reyn.client.values import event_of, row_of_view
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
@@ -200,12 +200,12 @@ class RemoteRuns:
         seen: dict[str, int] = {}
         async for sent in self._transport.events(run_address(run, "/stream"), after, query):
             if sent.event == "event":
-                event = event_of(decode(sent.data, dict[str, Any]))
+                event = event_of(decoded(sent.data, dict[str, Any]))
                 if event.seq > seen.get(event.run_id, 0):  # a child's events may come again with a new connection
                     seen[event.run_id] = event.seq
                     yield event
             elif sent.event == "delta" and on_delta is not None:
-                on_delta(decode(sent.data, Delta))
+                on_delta(decoded(sent.data, Delta))
 
     # -- prompts --------------------------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class Transport:
             raise ServerUnavailable(f"the server cannot be reached: {str(error) or type(error).__name__}") from error
         if not response.is_success:
             raise error_of(received, response.status_code)
-        return decode(received, result)
+        return decoded(received, result)
 
     async def lines(self, path: str) -> AsyncIterator[bytes]:
         """Yield the lines of a response, each with its line break, as they arrive.
@@ -192,7 +192,7 @@ async def _parsed(response: httpx2.Response) -> AsyncIterator[ServerSentEvent]:
                 raise GatewayError(f"the server sent an event of more than {MAX_RESPONSE:,} bytes")
 
 
-def decode(content: bytes, kind: type[T]) -> T:
+def decoded(content: bytes, kind: type[T]) -> T:
     """Return the value in a response or an event.
 
     Raises:
@@ -208,7 +208,7 @@ def decode(content: bytes, kind: type[T]) -> T:
 def error_of(content: bytes, status: int) -> ReynError:
     """Return the error of a problem document, in the class of its code."""
     try:
-        problem = decode(content, dict[str, Any])
+        problem = decoded(content, dict[str, Any])
         code, text, hint = problem.get("code", ""), str(problem["detail"]), str(problem.get("hint", ""))
     except (GatewayError, KeyError):
         return GatewayError(f"the server answered with the status {status}")
