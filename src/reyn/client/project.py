@@ -17,6 +17,7 @@ from reyn.journal.workers import WorkerReport
 from reyn.models.listing import ModelStatus
 from reyn.runtime.permissions import OpReport, PermissionReport
 from reyn.runtime.workers import QueuedRun
+from reyn.skills.cases import TrialReport
 
 if TYPE_CHECKING:
     from reyn.client.transport import Transport
@@ -48,6 +49,14 @@ class RemoteProject:
     async def lint(self, skill: str) -> list[Finding]:
         """Return every finding about a skill, sorted by position."""
         return msgspec.convert((await self.skill(skill)).findings, list[Finding])
+
+    async def cases(self, skill: str) -> list[str]:
+        """Return the names of the cases of a skill."""
+        return list((await self.skill(skill)).cases)
+
+    async def try_cases(self, skill: str, case: str | None = None) -> TrialReport:
+        """Run the cases of a skill on the server with their scripted answers, in memory and without effects outside."""
+        return await self._transport.call("POST", _skill(skill, "/cases"), TrialReport, {"case": case})
 
     async def models(self) -> list[ModelStatus]:
         """Return the configured models and those that can be pulled, with their availability."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from reyn.errors import InternalError, RequestInvalid, ResourceNotFound
-from reyn.gateway import acting, inspecting, project, reading, runs, services
+from reyn.gateway import acting, inspecting, project, reading, runs, services, skills
 from reyn.gateway.guard import RequestGuard
 from reyn.gateway.openapi import document
 from reyn.gateway.problems import problem_response
@@ -30,6 +30,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *inspecting.INSPECTING_OPERATIONS,
     *reading.READING_OPERATIONS,
     *acting.ACTING_OPERATIONS,
+    *skills.SKILL_OPERATIONS,
     *project.PROJECT_OPERATIONS,
     *services.SERVICE_OPERATIONS,
 )

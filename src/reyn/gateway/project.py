@@ -1,4 +1,4 @@
-"""Operations on the project: skills, agents, conversations, the session of a browser, and the state of the server."""
+"""Operations on the project: conversations, the session of a browser, and the state of the server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from reyn._version import __version__
-from reyn.errors import AgentNotFound, InputInvalid, ReynError, SkillError
+from reyn.errors import AgentNotFound, InputInvalid, ReynError
 from reyn.gateway.metrics import metrics_text
 from reyn.gateway.operations import ApiCall, operation
-from reyn.gateway.runs import GraphView, graph_view
 from reyn.gateway.site import SESSION_COOKIE
 from reyn.gateway.streams import change_stream
 from reyn.gateway.views import RunView, run_view
@@ -72,95 +71,6 @@ def sign_out(call: ApiCall) -> Response:
 def _session(call: ApiCall, principal: Any) -> Session:
     root = call.site.runtime.project.root
     return Session(principal.name, principal.scopes, principal.skills, principal.csrf, root.name, __version__)
-
-
-# -- skills and agents --------------------------------------------------------------------------------
-
-
-class SkillItem(msgspec.Struct):
-    """A skill in a list."""
-
-    name: str
-    shelf: str
-
-
-class FindingView(msgspec.Struct):
-    """A finding about a skill."""
-
-    file: str
-    line: int
-    column: int
-    code: str
-    message: str
-    fix: str
-    severity: str
-
-
-class SkillView(msgspec.Struct):
-    """A skill: what it takes and returns, its graph, and the findings about it. A broken skill has findings only."""
-
-    name: str
-    description: str
-    input: list[str]
-    input_schema: dict[str, Any]
-    output: str
-    phases: list[str]
-    graph: GraphView | None
-    findings: list[FindingView]
-
-
-@operation("GET", "/api/skills", "view", result=list[SkillItem])
-def list_skills(call: ApiCall) -> list[SkillItem]:
-    """List the skills of the project and of the standard library."""
-    library = call.site.runtime.project.library
-    return [SkillItem(name, shelf) for name, shelf, _ in library if call.principal.sees(name)]
-
-
-@operation("GET", "/api/skills/{name}", "view", result=SkillView)
-def get_skill(call: ApiCall) -> SkillView:
-    """Return a skill with its graph and the findings of lint."""
-    name, project = call.site.skill_for(call.path["name"], call.principal), call.site.runtime.project
-    found = [
-        FindingView(one.file, one.line, one.column, one.code, one.message, one.fix, one.severity)
-        for one in project.lint(name)
-    ]
-    try:
-        skill = project.load(name)
-    except SkillError:
-        return SkillView(name, "", [], {}, "", [], None, found)
-    entry = skill.entry_inputs
-    return SkillView(
-        skill.name,
-        skill.description,
-        [artifact.name for artifact in entry],
-        entry[0].schema if entry and isinstance(entry[0].schema, dict) else {},
-        skill.result.name,
-        list(skill.phases),
-        graph_view(skill),
-        found,
-    )
-
-
-class AgentView(msgspec.Struct):
-    """An agent. `error` says why its file cannot be read."""
-
-    name: str
-    description: str
-    error: str = ""
-
-
-@operation("GET", "/api/agents", "view", result=list[AgentView])
-def get_agents(call: ApiCall) -> list[AgentView]:
-    """List the agents of the project."""
-    agents = call.site.runtime.project.agents
-    found = []
-    for name in agents:
-        if call.principal.sees(f"{AGENT_PREFIX}{name}"):
-            try:
-                found.append(AgentView(name, agents.description(name)))
-            except ReynError as error:
-                found.append(AgentView(name, "", str(error)))
-    return found
 
 
 # -- conversations ------------------------------------------------------------------------------------
@@ -394,9 +304,6 @@ PROJECT_OPERATIONS = (
     sign_in,
     get_session,
     sign_out,
-    list_skills,
-    get_skill,
-    get_agents,
     list_conversations,
     begin_conversation,
     get_conversation,

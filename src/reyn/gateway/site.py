@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from reyn.errors import RunNotFound, TokenMissing
@@ -13,8 +14,6 @@ from reyn.journal.family import root_run
 from reyn.journal.kinds import AGENT_PREFIX
 
 if TYPE_CHECKING:
-    import asyncio
-
     from starlette.requests import Request
 
     from reyn.api import ChatRuntime
@@ -33,6 +32,7 @@ class Gateway:
         work: The runs that this process executes.
         conversations: The conversations that it has open.
         changes: What changed in the journal, for streams.
+        trials: Held while the cases of a skill run.
         streams: The number of open streams.
         ends: What reads runs for them.
     """
@@ -53,6 +53,7 @@ class Gateway:
         self.work = BackgroundRuns(runtime, self.changes, may_work=may_work)
         self.conversations = OpenConversations(runtime, self.work, self.changes)
         self.is_draining = False
+        self.trials = asyncio.Lock()
         self.streams = 0
         self.ends: set[asyncio.Future[None]] = set()
 

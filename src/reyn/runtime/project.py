@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config.user import journal_key
-from reyn.errors import McpServerFailed, McpServerUnknown
+from reyn.errors import CaseInvalid, McpServerFailed, McpServerUnknown
 from reyn.journal.port import DATABASE, STATE
 from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.world.loading import pin_model
@@ -20,6 +20,7 @@ from reyn.ops.mcp import ToolDefinitions, read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
 from reyn.runtime.notifying import Notifier
+from reyn.skills.cases import TrialReport, case_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from reyn.permissions.trust import ProjectTrust
     from reyn.skills import Library, Skill
     from reyn.skills.agents import Agents
-    from reyn.skills.cases import TrialReport
 
 
 class Project:
@@ -88,16 +88,30 @@ class Project:
         """Return every finding about a skill, by name or path, sorted by position."""
         return self._services.findings_of(self.library.find(skill))
 
-    def try_cases(self, skill: str) -> TrialReport:
+    def cases(self, skill: str) -> list[str]:
+        """Return the names of the cases of a skill, by name or path."""
+        return case_names(self.library.find(skill))
+
+    def try_cases(self, skill: str, case: str | None = None) -> TrialReport:
         """Run the cases of a skill with their scripted answers, in memory and without effects outside.
+
+        The results of an unchanged skill are remembered.
 
         Args:
             skill: Name or path of the skill.
+            case: The name of a case to report about; by default all.
 
         Raises:
             SkillNotFound: There is no such skill.
+            CaseInvalid: There is no such case.
         """
-        return self._services.try_folder(self.library.find(skill))
+        report = self._services.try_folder(self.library.find(skill))
+        if case is None:
+            return report
+        found = tuple(one for one in report.cases if one.name == case)
+        if not found:
+            raise CaseInvalid(f"the skill `{skill}` has no case `{case}`")
+        return TrialReport(found)
 
     def overviews(self, skill: Skill, message: str = "") -> dict[str, Overview]:
         """Return what the ops of a conversation can act on, by op kind, as its first prompt would show it.

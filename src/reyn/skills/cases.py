@@ -75,6 +75,16 @@ def read_cases(folder: Path) -> list[Case | CaseInvalid]:
         return [_read(opened, name) for name in _names(opened)]
 
 
+def case_names(folder: Path) -> list[str]:
+    """Return the names of the cases of the skill in a folder."""
+    try:
+        opened = open_folder(folder)
+    except OSError:
+        return []
+    with opened:
+        return _names(opened)
+
+
 def case_files(folder: Path) -> list[Path]:
     """Return the files that the cases of the skill in a folder are read from."""
     try:

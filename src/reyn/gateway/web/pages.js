@@ -68,7 +68,33 @@ export function SkillPage({ name, go }) {
     <dl><dt>Input</dt><dd>${skill.input.join(" or ")}</dd><dt>Output</dt><dd>${skill.output}</dd><dt>Phases</dt><dd>${skill.phases.join(", ")}</dd></dl>
     <h2>Findings</h2>
     ${skill.findings.length ? html`<ul>${skill.findings.map((one) => html`<li><code>${one.file}:${one.line}</code> <strong>${one.severity}</strong> ${one.code} ${visible(one.message)}${one.fix && html`<div class="quiet">${visible(one.fix)}</div>`}</li>`)}</ul>` : html`<p class="quiet">None.</p>`}
+    <${Permissions} name=${name} />
+    ${skill.cases.length > 0 && html`<${Cases} name=${name} cases=${skill.cases} />`}
     ${may("start") && skill.graph && html`<${StartForm} skill=${skill} go=${go} />`}`;
+}
+
+function Permissions({ name }) {
+  const found = useLoaded(() => get(`/api/skills/${encodeURIComponent(name)}/permissions`), [name]);
+  const report = found.value;
+  const why = (one) => visible([one.rule || (one.rules || []).join(", "), one.place, one.reason].filter(Boolean).join(" · "));
+  return html`<h2>Permissions</h2><${Failure} error=${found.error} />
+    ${report && html`<div class="scroll" tabindex="0"><table><thead><tr><th>Action</th><th>Target</th><th>Verdict</th><th>Why</th></tr></thead><tbody>
+      ${report.zones.map((one) => html`<tr><td>${one.access} files</td><td><code>${visible(one.pattern)}</code></td><td>allow</td><td>${visible(one.place)}</td></tr>`)}
+      ${report.requests.map((one) => html`<tr><td>request ${one.capability}</td><td><code>${visible(one.target)}</code></td><td>${one.effect}</td><td>${why(one)}</td></tr>`)}
+      ${report.ops.map((one) => html`<tr><td>op ${one.kind}</td><td>${visible(one.phases.join(", "))}</td><td>${one.effect}</td><td>${why(one)}</td></tr>`)}
+    </tbody></table></div>`}
+    <${Command} text="reyn permissions explain ${shellQuote(name)}" />`;
+}
+
+function Cases({ name, cases }) {
+  const [results, setResults] = useState({});
+  const perform = (one) => () => post(`/api/skills/${encodeURIComponent(name)}/cases`, { case: one });
+  const show = (report) => setResults((before) => ({ ...before, ...Object.fromEntries(report.cases.map((one) => [one.name, one])) }));
+  return html`<h2>Cases</h2><ul>${cases.map((one) => html`<li key=${one}><code>${visible(one)}</code>
+      ${may("start") && html`<${Action} label="Run" title="Run case ${one}" perform=${perform(one)} onDone=${show} />`}
+      ${results[one] && html`<span role="status"> <strong>${results[one].passed ? "passed" : "failed"}</strong></span>${results[one].problems.map((problem) => html`<div class="mono">${visible(problem)}</div>`)}`}</li>`)}</ul>
+    ${may("start") && html`<div class="row"><${Action} label="Run all cases" kind="main" perform=${perform(null)} onDone=${show} /></div>`}
+    <${Command} text="reyn test ${shellQuote(name)}" />`;
 }
 
 function StartForm({ skill, go }) {
