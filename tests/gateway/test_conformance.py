@@ -69,7 +69,6 @@ ONLY_EMBEDDED = {
     "Project.load": "an object of the loader; `skill` has what a client can use",
     "Project.first_frame": "performs steps of a skill with an input that is not recorded; `reyn frame` does so",
     "Project.overviews": CODE,
-    "Project.try_cases": OWNER,
     "Project.preload_model": OWNER,
     "Project.check_config": OWNER,
     "Project.mcp_tools": OWNER,

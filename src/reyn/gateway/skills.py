@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.documents import DocumentError, read_text
 from reyn.errors import ReynError, SkillError
 from reyn.gateway.operations import ApiCall, operation
 from reyn.gateway.runs import GraphView, graph_view
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.skills.cases import TrialReport
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.errors import Finding
 
 
 class SkillItem(msgspec.Struct):
@@ -38,7 +45,7 @@ class FindingView(msgspec.Struct):
 
 
 class SkillView(msgspec.Struct):
-    """A skill: what it takes and returns, its graph, and the findings about it. A broken skill has findings only."""
+    """A skill: what it takes and returns, its graph, its cases, and the findings. A broken skill has no graph."""
 
     name: str
     description: str
@@ -58,17 +65,26 @@ def list_skills(call: ApiCall) -> list[SkillItem]:
     return [SkillItem(name, shelf) for name, shelf, _ in library if call.principal.sees(name)]
 
 
-def _finding(one: Finding) -> FindingView:
-    return FindingView(
-        one.file, one.line, one.column, one.code, one.message, one.fix, one.severity, one.source[:_MAX_LINE_CHARS]
-    )
+def _findings(folder: Path, found: list[Finding]) -> list[FindingView]:
+    """Return findings with the lines that they are about."""
+    lines: dict[str, list[str]] = {}
+    views = []
+    for one in found:
+        if one.file not in lines:
+            lines[one.file] = []
+            with suppress(DocumentError, OSError, ValueError):
+                lines[one.file] = read_text(folder / one.file, one.file, inside=folder).split("\n")
+        text = lines[one.file][one.line - 1] if 0 < one.line <= len(lines[one.file]) else ""
+        parts = (one.file, one.line, one.column, one.code, one.message, one.fix, one.severity)
+        views.append(FindingView(*parts, text[:_MAX_LINE_CHARS]))
+    return views
 
 
 @operation("GET", "/api/skills/{name}", "view", result=SkillView)
 def get_skill(call: ApiCall) -> SkillView:
     """Return a skill with its graph and the findings of lint."""
     name, project = call.site.skill_for(call.path["name"], call.principal), call.site.runtime.project
-    found = [_finding(one) for one in project.lint(name)]
+    found = _findings(project.library.find(name), project.lint(name))
     try:
         skill = project.load(name)
     except SkillError:

@@ -13,7 +13,7 @@ const NAVIGATION = [["/", "Inbox", "i"], ["/runs", "Runs", "r"], ["/chat", "Chat
 function page(path, query, go) {
   const [, first, second] = path.split("/").map(decodeURIComponent);
   if (first === "runs") return second ? html`<${RunPage} key=${second} run=${second} go=${go} />` : html`<${Runs} go=${go} />`;
-  if (first === "chat") return second ? html`<${ChatPage} key=${second} run=${second} go=${go} />` : html`<${Chats} go=${go} />`;
+  if (first === "chat") return second ? html`<${ChatPage} key=${second} run=${second} go=${go} />` : html`<${Chats} go=${go} agent=${query.get("agent")} />`;
   if (first === "skills") return second ? html`<${SkillPage} key=${second} name=${second} go=${go} />` : html`<${Skills} />`;
   if (first === "compare") return html`<${ComparePage} a=${query.get("a")} b=${query.get("b")} />`;
   if (first === "usage") return html`<${Usage} />`;

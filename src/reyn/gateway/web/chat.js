@@ -5,10 +5,10 @@ import { Markdown, visible } from "./markdown.js";
 import { Question } from "./questions.js";
 import { Action, Command, Failure, Status, ago, html, shellQuote, useEffect, useLoaded, useRef, useState } from "./ui.js";
 
-export function Chats({ go }) {
+export function Chats({ go, agent: named }) {
   const found = useLoaded(() => get("/api/conversations"), [], (change) => change.type === "run");
   const agents = useLoaded(() => get("/api/agents"), []);
-  const [agent, setAgent] = useState("default");
+  const [agent, setAgent] = useState(named || "default");
   return html`<h1>Chat</h1>
     ${may("start") && html`<div class="row"><label class="inline" for="agent">Agent</label>
       <select id="agent" value=${agent} onChange=${(event) => setAgent(event.target.value)}>${(agents.value || []).map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></div>
@@ -66,7 +66,7 @@ export function ChatPage({ run, go }) {
   const question = row.question && row.question.question.reason !== "message" ? row.question : null;
   return html`<h1>${visible(title || row.skill.replace("agent:", ""))} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
     <div class="chat" role="log" aria-label="Messages" aria-live="polite">
-      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
+      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} onAgain=${{ perform: () => post(chatPath(run, "/edit"), { number: message.number, text: message.text }), onDone: (begun) => go(`/chat/${begun.run_id}`) }} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
       ${(live.isBusy || row.status === "running") && html`<div class="message" aria-busy="true"><${Markdown} text=${live.text} /><p class="note busy">working</p></div>`}
       ${live.notes.map((note) => html`<div class="note">${visible(note)}</div>`)}
     </div>
@@ -77,13 +77,24 @@ export function ChatPage({ run, go }) {
     ${!isOver && may("start") && html`<${Composer} label="Message" send=${(text, images) => post(chatPath(run, "/messages"), { text, images })} onDone=${found.again} />
       ${(live.isBusy || row.status === "running") && html`<${Action} label="Stop the reply" kind="bad" perform=${() => post(chatPath(run, "/abort"), { reason: "stopped by the user" })} />`}`}
     <div ref=${end}></div>
-    ${memory.value && memory.value.length > 0 && html`<details><summary>Memory, ${memory.value.length} entries</summary><ul>${memory.value.map((one) => html`<li>${visible(one.text)}</li>`)}</ul></details>`}
+    <${Memory} run=${run} entries=${memory.value || []} onDone=${memory.again} />
     <${Command} text="reyn chat --run-id ${shellQuote(run)}" />`;
 }
 
-function Message({ message, onEdit }) {
+function Message({ message, onEdit, onAgain }) {
   return html`<div class="message ${message.role}"><${Markdown} text=${message.text} />
-    ${onEdit && html`<button title="Say something else here, in a copy" onClick=${onEdit}>Edit</button>`}</div>`;
+    ${onEdit && html`<div class="row"><button title="Say something else here, in a copy" onClick=${onEdit}>Edit</button>
+      <${Action} label="Ask again" title="Say the same here, in a copy" perform=${onAgain.perform} onDone=${onAgain.onDone} /></div>`}</div>`;
+}
+
+// What the conversation remembers. A change is taken by the run before its next turn.
+function Memory({ run, entries, onDone }) {
+  const [text, setText] = useState("");
+  const change = (body) => post(chatPath(run, "/memory"), body);
+  return html`<details><summary>Memory, ${entries.length} ${entries.length === 1 ? "entry" : "entries"}</summary>
+    <ul>${entries.map((one) => html`<li key=${one.id}>${visible(one.text)} ${may("start") && html`<${Action} label="Forget" perform=${() => change({ forget: one.id })} onDone=${onDone} />`}</li>`)}</ul>
+    ${may("start") && html`<form class="row" onSubmit=${(event) => event.preventDefault()}><label class="inline" for="remember">Remember</label><input id="remember" value=${text} onInput=${(event) => setText(event.target.value)} />
+      <${Action} label="Remember" disabled=${!text.trim()} perform=${() => change({ remember: text })} onDone=${() => { setText(""); onDone(); }} /></form>`}</details>`;
 }
 
 function Composer({ label, send, onDone, text: initial = "" }) {

@@ -54,9 +54,13 @@ export function Runs({ go }) {
 
 export function Skills() {
   const found = useLoaded(() => get("/api/skills"), []);
+  const agents = useLoaded(() => get("/api/agents"), []);
   return html`<h1>Skills</h1><${Failure} error=${found.error} />
     <ul>${(found.value || []).map((one) => html`<li><a href="/skills/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${one.shelf}</span></li>`)}</ul>
-    <${Command} text="reyn skills" />`;
+    <${Command} text="reyn skills" />
+    <h2>Agents</h2><${Failure} error=${agents.error} />
+    <ul>${(agents.value || []).map((one) => html`<li><a href="/chat?agent=${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${visible(one.description)}</span>${one.error && html`<div class="error">${visible(one.error)}</div>`}</li>`)}</ul>
+    <${Command} text="reyn agent list" />`;
 }
 
 export function SkillPage({ name, go }) {
@@ -67,7 +71,7 @@ export function SkillPage({ name, go }) {
     ${skill.graph && html`<${Graph} graph=${skill.graph} />`}
     <dl><dt>Input</dt><dd>${skill.input.join(" or ")}</dd><dt>Output</dt><dd>${skill.output}</dd><dt>Phases</dt><dd>${skill.phases.join(", ")}</dd></dl>
     <h2>Findings</h2>
-    ${skill.findings.length ? html`<ul>${skill.findings.map((one) => html`<li><code>${one.file}:${one.line}</code> <strong>${one.severity}</strong> ${one.code} ${visible(one.message)}${one.fix && html`<div class="quiet">${visible(one.fix)}</div>`}</li>`)}</ul>` : html`<p class="quiet">None.</p>`}
+    ${skill.findings.length ? html`<ul>${skill.findings.map((one) => html`<li><code>${one.file}:${one.line}</code> <strong>${one.severity}</strong> ${one.code} ${visible(one.message)}${one.text && html`<pre class="source" tabindex="0"><span class="seq">${one.line}</span> ${visible(one.text)}</pre>`}${one.fix && html`<div class="quiet">${visible(one.fix)}</div>`}</li>`)}</ul>` : html`<p class="quiet">None.</p>`}
     <${Permissions} name=${name} />
     ${skill.cases.length > 0 && html`<${Cases} name=${name} cases=${skill.cases} />`}
     ${may("start") && skill.graph && html`<${StartForm} skill=${skill} go=${go} />`}`;
@@ -92,7 +96,7 @@ function Cases({ name, cases }) {
   const show = (report) => setResults((before) => ({ ...before, ...Object.fromEntries(report.cases.map((one) => [one.name, one])) }));
   return html`<h2>Cases</h2><ul>${cases.map((one) => html`<li key=${one}><code>${visible(one)}</code>
       ${may("start") && html`<${Action} label="Run" title="Run case ${one}" perform=${perform(one)} onDone=${show} />`}
-      ${results[one] && html`<span role="status"> <strong>${results[one].passed ? "passed" : "failed"}</strong></span>${results[one].problems.map((problem) => html`<div class="mono">${visible(problem)}</div>`)}`}</li>`)}</ul>
+      ${results[one] && html`<span role="status"> <strong>${results[one].problems.length ? "failed" : "passed"}</strong></span>${results[one].problems.map((problem) => html`<div class="mono">${visible(problem)}</div>`)}`}</li>`)}</ul>
     ${may("start") && html`<div class="row"><${Action} label="Run all cases" kind="main" perform=${perform(null)} onDone=${show} /></div>`}
     <${Command} text="reyn test ${shellQuote(name)}" />`;
 }
@@ -116,15 +120,36 @@ export function Usage() {
   const [by, setBy] = useState("day");
   const found = useLoaded(() => get("/api/usage", { by }), [by]);
   const rows = found.value ? found.value.rows : [];
-  const largest = Math.max(1, ...rows.map((row) => row.input_tokens + row.output_tokens));
+  const tokens = (row) => row.input_tokens + row.output_tokens;
   const costs = (row) => Object.entries(row.costs).map(([currency, amount]) => `${(amount / 1e9).toFixed(4)} ${currency}`).join(", ");
   return html`<h1>Usage</h1>
     <div class="tabs" role="tablist" aria-label="Group by">${["day", "skill", "model", "run"].map((one) => html`<button role="tab" aria-selected=${by === one} onClick=${() => setBy(one)}>${one}</button>`)}</div>
     <${Failure} error=${found.error} />
     ${found.value && !rows.length && html`<p class="quiet">No model call was charged.</p>`}
-    ${rows.length > 0 && html`<div class="scroll"><table><thead><tr><th>${by}</th><th class="number">Calls</th><th class="number">Tokens</th><th>Share</th><th class="number">Cost</th></tr></thead><tbody>
-      ${rows.map((row) => html`<tr><td>${visible(row.name)}</td><td class="number">${row.calls}</td><td class="number">${(row.input_tokens + row.output_tokens).toLocaleString()}</td>
-        <td><meter min="0" max=${largest} value=${row.input_tokens + row.output_tokens} aria-label=${row.name}></meter></td><td class="number">${costs(row)}</td></tr>`)}</tbody></table></div>`}
-    ${found.value && found.value.budgets.length > 0 && html`<h2>Budgets of today</h2><ul>${found.value.budgets.map((one) => html`<li>${one.limit} ${one.skill} <meter min="0" max=${one.cap} value=${one.used} aria-label=${one.limit}></meter> ${one.used.toLocaleString()} of ${one.cap.toLocaleString()}</li>`)}</ul>`}
+    ${rows.length > 0 && html`<${Bars} label="Tokens by ${by}" rows=${rows.slice(0, 60).map((row) => ({ name: row.name, value: tokens(row), of: 0 }))} /><div class="scroll"><table><thead><tr><th>${by}</th><th class="number">Calls</th><th class="number">Tokens</th><th class="number">Cost</th></tr></thead><tbody>
+      ${rows.map((row) => html`<tr><td>${visible(row.name)}</td><td class="number">${row.calls}</td><td class="number">${tokens(row).toLocaleString()}</td>
+        <td class="number">${costs(row)}</td></tr>`)}</tbody></table></div>`}
+    ${found.value && found.value.budgets.length > 0 && html`<h2>Budgets of today</h2><${Bars} label="Budgets of today"
+      rows=${found.value.budgets.map((one) => ({ name: `${one.limit} ${one.skill}`.trim(), value: one.used, of: one.cap }))} />`}
     <${Command} text="reyn usage --by ${by}" />`;
+}
+
+const ROW = 28, NAME = 190, WIDE = 420;
+
+// A bar for each value. With a limit, `of`, the bar is its share, and it changes its colour near the limit.
+function Bars({ label, rows }) {
+  const largest = Math.max(1, ...rows.map((row) => row.of || row.value));
+  const short = (text) => (text.length > 24 ? `${text.slice(0, 23)}…` : text);
+  return html`<div class="chart" tabindex="0" role="img" aria-label="${label}: ${rows.map((row) => `${row.name} ${row.value.toLocaleString()}${row.of ? ` of ${row.of.toLocaleString()}` : ""}`).join(", ")}">
+    <svg viewBox="0 0 ${NAME + WIDE + 190} ${rows.length * ROW + 4}" width=${NAME + WIDE + 190} height=${rows.length * ROW + 4} aria-hidden="true">
+      ${rows.map((row, index) => {
+        const limit = row.of || largest, y = index * ROW + 4;
+        const length = Math.max(1, (WIDE * Math.min(row.value, limit)) / limit);
+        const kind = row.of && row.value >= row.of ? "over" : row.of && row.value >= 0.8 * row.of ? "near" : "";
+        return html`<g><text x="0" y=${y + 15}>${short(visible(row.name))}</text>
+          ${row.of > 0 && html`<rect class="limit" x=${NAME} y=${y} width=${WIDE} height="20" rx="3" />`}
+          <rect class="bar ${kind}" x=${NAME} y=${y} width=${length} height="20" rx="3" />
+          <text x=${NAME + WIDE + 10} y=${y + 15}>${row.value.toLocaleString()}${row.of ? ` of ${row.of.toLocaleString()}` : ""}</text></g>`;
+      })}
+    </svg></div>`;
 }

@@ -1,0 +1,110 @@
+"""Chat and skills in a real browser: images, memory, past chats, asking again, stopping; cases, charts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.gateway.browser import IN_BROWSER, Site
+from tests.models.fake_server import FakeServer, chunk, event, stream
+from tests.runtime.test_trials import add_case
+from tests.support import finish, go
+
+expect = pytest.importorskip("playwright.sync_api").expect
+expect.set_options(timeout=60_000)
+pytestmark = IN_BROWSER
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture(scope="module")
+def held() -> Iterator[FakeServer]:
+    """A provider that begins an answer and sends no more."""
+    with FakeServer(stream(event(chunk("I am thinking")), then="silence")) as server:
+        yield server
+
+
+def say(page: Any, text: str) -> None:
+    page.get_by_role("textbox", name="Message").fill(text)
+    page.get_by_role("button", name="Send", exact=True).click()
+
+
+def test_a_message_is_asked_again_edited_and_remembered(page: Any, site: Site):
+    page.goto(site.address("/chat"))
+    say(page, "first")
+    page.locator(".message.agent", has_text="Hello").wait_for()
+    page.get_by_label("Images").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": PIXEL})
+    say(page, "what is this")
+    page.get_by_text("And again.").wait_for()
+    first = page.url.rpartition("/")[2]
+    assert "image/png" in site.reyn("export", first, "-")
+    page.get_by_text(re.compile("Memory, ")).click()
+    page.get_by_label("Remember").first.fill("The user drinks tea.")
+    page.get_by_role("button", name="Remember").click()
+    page.get_by_role("listitem").filter(has_text="The user drinks tea.").wait_for()
+    page.get_by_role("button", name="Forget").click()
+    expect(page.get_by_role("listitem").filter(has_text="The user drinks tea.")).to_have_count(0)
+    page.get_by_role("button", name="Ask again").click()
+    expect(page).not_to_have_url(re.compile(first))
+    page.get_by_text("And again.").wait_for()
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Instead").fill("something else")
+    page.locator("form", has=page.get_by_label("Instead")).get_by_role("button", name="Send").click()
+    page.locator(".message.user", has_text="something else").wait_for()
+    page.get_by_text("And again.").wait_for()
+    site.picture(page, "chat")
+    page.goto(site.address("/chat"))
+    expect(page.get_by_role("link", name="first")).to_have_count(3)
+
+
+def test_a_reply_in_progress_is_stopped(page: Any, site: Site, held: FakeServer):
+    (site.root / "reyn.yaml").write_text(
+        (site.root / "reyn.yaml")
+        .read_text()
+        .replace("models:\n", f"models:\n  held: {{model: 'openai:m', base_url: '{held.url}'}}\n")
+    )
+    agents = site.root / "reyn" / "agents"
+    agents.mkdir(parents=True, exist_ok=True)
+    (agents / "slow.md").write_text(
+        "---\ntype: agent\nname: slow\ndescription: Takes its time\nmodel: held\n---\nBe slow.\n"
+    )
+    site.reyn("trust", "--yes")
+    site.stop()
+    site.start()
+    page.goto(site.address("/skills"))
+    page.get_by_role("link", name="slow").click()
+    say(page, "hello")
+    page.get_by_role("button", name="Stop the reply").click()
+    held.wait_for(lambda: held.drops == 1)
+    page.get_by_text("stopped by the user").first.wait_for()
+    expect(page.get_by_role("button", name="Stop the reply")).to_have_count(0)
+
+
+def test_cases_are_run_and_permissions_explained(page: Any, site: Site):
+    expected = {"path": ["first", "second"]}
+    add_case(site.root / "reyn/project/pair", "good", [go("second"), finish("x")], expected)
+    add_case(site.root / "reyn/project/pair", "wrong", [go("second"), finish("x")], {"path": ["second"]})
+    phase = site.root / "reyn/project/pair/phases/first.md"
+    phase.write_text(phase.read_text().replace("allowed_ops: []", "allowed_ops: []\nmax_act_turns: 3"))
+    page.goto(site.address("/skills/pair"))
+    page.get_by_role("button", name="Run all cases").click()
+    page.get_by_role("listitem").filter(has_text="good").get_by_text("passed").wait_for()
+    page.get_by_role("listitem").filter(has_text="wrong").get_by_text("failed").wait_for()
+    page.get_by_role("cell", name="write files").first.wait_for()
+    site.picture(page, "skill")
+
+
+def test_usage_is_a_chart(page: Any, site: Site):
+    page.goto(site.address("/usage"))
+    page.get_by_role("tab", name="skill").click()
+    page.get_by_role("heading", name="Usage").wait_for()
+    found = json.loads(site.reyn("usage", "--by", "skill", "--json"))
+    if found["rows"]:
+        page.get_by_role("img", name=re.compile("Tokens by skill")).wait_for()
+        assert page.locator(".chart rect.bar").count() >= len(found["rows"])
