@@ -31,7 +31,7 @@ $(VENV)/demo: pyproject.toml
 	@if [ ! -e $(VENV)/ready ]; then \
 		echo "Making $(VENV) with Reyn and a local model's engine; the first time this takes half a minute ..." && \
 		$(PYTHON) -m venv $(VENV) && \
-		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[local]'; \
+		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[local,serve]'; \
 	fi
 	@touch $@
 

@@ -94,6 +94,7 @@ def main() -> None:
     print("  ../../.venv/bin/reyn run headline 'Heavy rain has closed the bridge over the river.'")
     print(f"  ../../.venv/bin/reyn frame {run_id}        # the last prompt and its answer")
     print(f"  ../../.venv/bin/reyn events {run_id}       # every event")
+    print(f"  ../../.venv/bin/reyn serve{' ' * 31}# look at the run in a browser: /runs/{run_id}")
     print("\nThe model is very small. A grammar guarantees valid JSON, but the content of its answers is often poor.")
     print("Use it to check your installation. docs/guides/use-a-provider.md shows how to use a larger model.")
 

@@ -77,7 +77,7 @@ class Site:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def picture(self, page: Any, name: str) -> None:
-        """Take a picture for the docs, if `REYN_PICTURES` names the folder for it."""
-        if folder := os.environ.get("REYN_PICTURES"):
-            page.set_viewport_size({"width": 1000, "height": 760})
+        """Take a picture for the docs, if `PICTURES` names the folder for it."""
+        if folder := os.environ.get("PICTURES"):
+            page.set_viewport_size({"width": 1000, "height": 800})
             page.screenshot(path=Path(folder, f"{name}.png"), animations="disabled")

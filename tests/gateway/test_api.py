@@ -129,6 +129,10 @@ def test_cancel_fork_rerun_diff_verify_and_state(tmp_path: Path):
             forked = await http.post("/api/runs/k/fork", json={"at": 5, "run_id": "f"})
             assert (forked.status_code, forked.json()["fork_of"]) == (202, "k")
             await ended(http, "f")
+            for query in ({}, {"children": "true"}):
+                stream = (await http.get("/api/runs/f/stream", params=query)).text
+                count = (await http.get("/api/runs/f")).json()["run"]["seq"]
+                assert re.findall(r"^id: (\d+)", stream, re.M) == [str(seq) for seq in range(1, count + 1)]
             assert (await http.post("/api/runs/k/rerun", json={"run_id": "again"})).status_code == 202
             await ended(http, "again")
             assert (await http.get("/api/runs/k/diff", params={"other": "again"})).json()["decisions"] >= 1

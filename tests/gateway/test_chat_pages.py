@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.chat.support import reply
 from tests.gateway.browser import IN_BROWSER, Site
-from tests.models.fake_server import FakeServer, chunk, event, stream
+from tests.models.fake_server import FakeServer, chunk, event, good, stream
 from tests.runtime.test_trials import add_case
 from tests.support import finish, go
 
@@ -39,11 +40,9 @@ def test_a_message_is_asked_again_edited_and_remembered(page: Any, site: Site):
     page.goto(site.address("/chat"))
     say(page, "first")
     page.locator(".message.agent", has_text="Hello").wait_for()
-    page.get_by_label("Images").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": PIXEL})
     say(page, "what is this")
     page.get_by_text("And again.").wait_for()
     first = page.url.rpartition("/")[2]
-    assert "image/png" in site.reyn("export", first, "-")
     page.get_by_text(re.compile("Memory, ")).click()
     page.get_by_label("Remember").first.fill("The user drinks tea.")
     page.get_by_role("button", name="Remember").click()
@@ -63,11 +62,11 @@ def test_a_message_is_asked_again_edited_and_remembered(page: Any, site: Site):
     expect(page.get_by_role("link", name="first")).to_have_count(3)
 
 
-def test_a_reply_in_progress_is_stopped(page: Any, site: Site, held: FakeServer):
+def test_a_reply_in_progress_is_stopped_and_an_image_sent(page: Any, site: Site, held: FakeServer):
     (site.root / "reyn.yaml").write_text(
         (site.root / "reyn.yaml")
         .read_text()
-        .replace("models:\n", f"models:\n  held: {{model: 'openai:m', base_url: '{held.url}'}}\n")
+        .replace("models:\n", f"models:\n  held: {{model: 'openai:m', images: true, base_url: '{held.url}'}}\n")
     )
     agents = site.root / "reyn" / "agents"
     agents.mkdir(parents=True, exist_ok=True)
@@ -84,6 +83,11 @@ def test_a_reply_in_progress_is_stopped(page: Any, site: Site, held: FakeServer)
     held.wait_for(lambda: held.drops == 1)
     page.get_by_text("stopped by the user").first.wait_for()
     expect(page.get_by_role("button", name="Stop the reply")).to_have_count(0)
+    held.then(good(reply("A dot.")))
+    page.get_by_label("Images").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": PIXEL})
+    say(page, "what is this")
+    page.locator(".message.agent", has_text="A dot.").wait_for()
+    assert base64.b64encode(PIXEL).decode() in json.dumps(held.requests[-1].body)
 
 
 def test_cases_are_run_and_permissions_explained(page: Any, site: Site):
@@ -97,6 +101,7 @@ def test_cases_are_run_and_permissions_explained(page: Any, site: Site):
     page.get_by_role("listitem").filter(has_text="good").get_by_text("passed").wait_for()
     page.get_by_role("listitem").filter(has_text="wrong").get_by_text("failed").wait_for()
     page.get_by_role("cell", name="write files").first.wait_for()
+    page.evaluate("scrollTo(0, 0)")
     site.picture(page, "skill")
 
 

@@ -44,6 +44,7 @@ def test_an_approval_shows_the_diff_and_is_given_by_a_click(page: Any, site: Sit
     site.run("writer", "w1", act(file("write", "output/a.txt", content="one line\n")), finish("written"))
     card = page.get_by_role("article").filter(has_text="w1")
     expect(card.locator(".added").last).to_contain_text("one line")
+    site.picture(page, "inbox")
     card.get_by_role("button", name="Approve").click()
     expect(card).to_have_count(0)
     page.goto(site.address("/runs/w1"))

@@ -66,7 +66,10 @@ def test_a_decision_shows_candidates_errors_and_the_size_of_its_prompt(page: Any
     lines.get_by_text("→ second").click()
     expect(state.locator("tr.chosen")).to_contain_text("second")
     expect(state.locator("dt", has_text="Reason").locator("+ dd")).to_have_text("to second")
-    expect(state.get_by_role("table").filter(has_text="Size of the prompt")).to_contain_text("system")
+    expect(state.get_by_role("table").filter(has_text="Size of the prompt")).to_contain_text("correction")
+    parts = ("Tokens", "Model call at event 7", "Reason", "Candidates", "Size of the prompt", "Prompt and answer")
+    text = state.inner_text()
+    assert sorted(parts, key=text.index) == list(parts)
     site.picture(page, "run")
 
 

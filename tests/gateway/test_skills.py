@@ -97,10 +97,9 @@ def _plain(value: Any) -> Any:
 
 def test_findings_have_the_line_that_they_are_about(tmp_path: Path):
     async def work() -> None:
-        two_phases(tmp_path)
-        phase = tmp_path / "reyn/project/pair/phases/first.md"
-        phase.write_text(phase.read_text().replace("input: note", "input: nothing"))
         async with serving(tmp_path, []) as served, served.http(served.token("view")) as http:
+            phase = tmp_path / "reyn/project/pair/phases/first.md"
+            phase.write_text(phase.read_text().replace("input: note", "input: nothing"))
             skill = (await http.get("/api/skills/pair")).json()
             [found] = [one for one in skill["findings"] if one["severity"] == "error"]
             assert (found["file"], found["text"]) == ("phases/first.md", "input: nothing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -85,7 +86,11 @@ def test_the_demo_prints_what_the_readme_promises():
     assert process_result.returncode == 0, process_result.stderr
     for expected in ("smollm2: OK", "gist (visit 1)", "kill -9", "resumed at title", "no differences"):
         assert expected in process_result.stdout
-    assert process_result.stdout.count("  ../../.venv/bin/reyn ") == 3
+    assert process_result.stdout.count("  ../../.venv/bin/reyn ") == 4
+    served = re.search(r"reyn serve .*/runs/(\S+)", process_result.stdout)
+    assert served is not None
+    with SyncRuntime.open(DEMO.parent / "headline", trust=True) as rt:  # what the page of the run lists
+        assert "resumed" in {one.type for one in rt.runs.inspect(served[1]).lines("decisions", 0, 100).lines}
 
 
 @real

@@ -84,8 +84,9 @@ async def _events(site: Gateway, wanted: WatchOptions) -> AsyncIterator[ServerSe
             with_children=wanted.with_children,
             on_delta=on_delta if wanted.has_deltas else None,
         )
+        own = _line_of(site, run)
         async for event in watch:
-            await waiting.put(_sent("event", event_view(event), id=str(event.seq) if event.run_id == run else None))
+            await waiting.put(_sent("event", event_view(event), id=str(event.seq) if event.run_id in own else None))
         row = runs.find(run)
         await waiting.put(_sent("end", {"status": row.status, "reason": row.reason, "seq": row.seq}))
 
@@ -105,6 +106,16 @@ async def _events(site: Gateway, wanted: WatchOptions) -> AsyncIterator[ServerSe
             yield _sent("problem", problem_of(error))
     finally:
         reading.cancel()
+
+
+def _line_of(site: Gateway, run: str) -> set[str]:
+    """Return a run and the runs whose events it begins with: a fork has those of its origin, with their numbers."""
+    journal, names = site.runtime.services.existing_journal, {run}
+    row = journal.find(run)
+    while row is not None and row.fork_of and row.fork_of not in names:
+        names.add(row.fork_of)
+        row = journal.find(row.fork_of)
+    return names
 
 
 async def _changes(site: Gateway, principal: Principal) -> AsyncIterator[ServerSentEvent]:

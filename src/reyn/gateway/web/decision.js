@@ -11,20 +11,21 @@ export function Decision({ run, at }) {
     if (error.status === 404) return null;
     throw error;
   }), [run, at]);
-  if (!found.value) return html`<${Failure} error=${found.error} />`;
+  if (!found.value) return html`<div><${Failure} error=${found.error} /></div>`;
   const one = found.value;
   const used = one.usage ? one.usage.input_tokens + one.usage.output_tokens : null;
-  return html`<h2>Model call at event ${one.seq}</h2>
+  // One element, and one for each part that may be absent: elements without a key keep their order only then.
+  return html`<div><h2>Model call at event ${one.seq}</h2>
     <dl><dt>Model</dt><dd>${visible(one.model)}</dd>
       ${one.chosen && html`<dt>Decision</dt><dd>${visible(one.chosen)}${one.confidence !== null && html` <span class="quiet">confidence ${one.confidence}</span>`}</dd>`}
       ${one.reason && html`<dt>Reason</dt><dd>${visible(one.reason)}</dd>`}
       ${used !== null && html`<dt>Tokens</dt><dd>${one.usage.input_tokens.toLocaleString()} in, ${one.usage.output_tokens.toLocaleString()} out</dd>`}
       ${one.cost && html`<dt>Cost</dt><dd>${price(one.cost) || "price unknown"}${one.cost.calls > 1 ? ` · ${one.cost.calls} calls` : ""}</dd>`}
       ${one.retries > 0 && html`<dt>Retries</dt><dd>${one.retries}</dd>`}</dl>
-    ${one.rejected.map((error) => html`<div class="error">Rejected at <code>${visible(error.path)}</code>: ${visible(error.message)} <span class="quiet">${error.rule}</span></div>`)}
-    ${one.exits.length > 0 && html`<${Exits} decision=${one} />`}
-    ${one.sections.length > 0 && html`<${Sections} sections=${one.sections} />`}
-    <${Prompt} run=${run} at=${one.seq} />`;
+    <div>${one.rejected.map((error) => html`<div class="error">Rejected at <code>${visible(error.path)}</code>: ${visible(error.message)} <span class="quiet">${error.rule}</span></div>`)}</div>
+    <div>${one.exits.length > 0 && html`<${Exits} decision=${one} />`}</div>
+    <div>${one.sections.length > 0 && html`<${Sections} sections=${one.sections} />`}</div>
+    <${Prompt} key=${one.seq} run=${run} at=${one.seq} /></div>`;
 }
 
 function Exits({ decision }) {

@@ -30,8 +30,8 @@ export function RunPage({ run, go }) {
       ${row.status === "running" && html`<span class="busy" role="status">${row.phase}</span>`}
       ${row.reason && html`<span>${visible(row.reason.split("\n")[0])}</span>`}
       <span class="quiet">started ${when(row.started)} · ${took(details.value.active)} active · ${(result.usage.input_tokens + result.usage.output_tokens).toLocaleString()} tokens ${price(row.cost)}</span></div>
-    <${Failure} error=${details.error} />
-    ${row.question && html`<${Question} asked=${row.question} onDone=${details.again} />`}
+    <div><${Failure} error=${details.error} />
+    ${row.question && html`<${Question} key=${row.question.question.id} asked=${row.question} onDone=${details.again} />`}</div>
     <${Acts} details=${details.value} go=${go} onDone=${details.again} at=${at} graph=${graph.value} />
     <div class="columns">
       <section aria-label="What it did">
@@ -44,8 +44,8 @@ export function RunPage({ run, go }) {
         <${Waterfall} run=${run} seq=${row.seq} onChoose=${choose} />
       </section>
       <section aria-label="State">
-        <${StateAt} run=${run} at=${settled ?? row.seq} graph=${graph.value} />
-        ${line && line.data.run && line.seq === at && html`<${Child} key=${line.data.run} run=${line.data.run} isOpen />`}
+        <div><${StateAt} run=${run} at=${settled ?? row.seq} graph=${graph.value} /></div>
+        <div>${line && line.data.run && line.seq === at && html`<${Child} key=${line.data.run} run=${line.data.run} isOpen />`}</div>
         <${Decision} run=${run} at=${settled ?? row.seq} />
       </section>
     </div>
@@ -80,20 +80,20 @@ function StateAt({ run, at, graph }) {
   const state = useLoaded(() => get(runPath(run, "/state"), { at }), [run, at]);
   if (!state.value) return html`<${Failure} error=${state.error} />`;
   const value = state.value;
-  return html`
-    ${graph && html`<${Graph} graph=${graph} path=${value.path} phase=${value.phase} />`}
+  return html`<div>
+    <div>${graph && html`<${Graph} graph=${graph} path=${value.path} phase=${value.phase} />`}</div>
     <dl><dt>Event</dt><dd>${value.seq}</dd><dt>Status</dt><dd><${Status} text=${value.status} /></dd>
       <dt>Phase</dt><dd>${value.phase}</dd><dt>Path</dt><dd>${value.path.join(" → ")}</dd>
-      <dt>Tokens</dt><dd>${value.tokens.toLocaleString()}</dd></dl>`;
+      <dt>Tokens</dt><dd>${value.tokens.toLocaleString()}</dd></dl></div>`;
 }
 
 function Outcome({ row, result }) {
-  return html`
+  return html`<div>
     ${result.artifact && html`<h2>Result</h2><pre tabindex="0">${visible(pretty(result.artifact))}</pre>`}
     ${result.code && html`<p>${result.code}: ${visible(result.hint)}</p>`}
     ${result.warnings.length > 0 && html`<h2>Warnings</h2><ul>${result.warnings.map((one) => html`<li>${visible(one)}</li>`)}</ul>`}
-    <${Files} run=${row.run_id} status=${row.status} />
-    <${Children} run=${row.run_id} />`;
+    <div><${Files} run=${row.run_id} status=${row.status} /></div>
+    <div><${Children} run=${row.run_id} /></div></div>`;
 }
 
 function Files({ run, status }) {

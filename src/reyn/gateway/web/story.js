@@ -31,7 +31,7 @@ export function Story({ run, seq, level, at, onChoose, height }) {
     rows.fetch({ around: at, limit: 100 }).then((page) => !isLeft && page && setChosen(page.found));
     return () => { isLeft = true; };
   }, [run, level, at, rows.isKnown]);
-  return html`<${Failure} error=${rows.error} />
+  return html`<div><${Failure} error=${rows.error} /></div>
     <${Rows} rows=${rows} label="Events" chosen=${at === null ? rows.total - 1 : chosen} follow=${at === null} height=${height}
       onChoose=${(line) => onChoose(line.seq, line)}
       mark=${(line) => (line.is_warning ? "warning" : "")}
