@@ -8,7 +8,6 @@ same way what a turn of a conversation has completed, and `fault_of_draft` wheth
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 
 from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
-from reyn.errors import InputInvalid, InternalError, RunNotResumable
+from reyn.errors import InputInvalid, InternalError, ReplayMismatch, RunNotResumable
 from reyn.journal import Blob, Body, InboxMessage, Journal, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
 from reyn.kernel.core.child_effects import CancelChild
@@ -289,8 +288,12 @@ def fault_of_draft(
     tape = draft.tape
     world = _EndingWorld(journal, draft.state)
     execution = Driver(tape, lambda started: compile_skill(started, tape.content), world).execute()
-    with suppress(StopIteration):
+    try:
         execution.send(None)
+    except StopIteration:
+        pass
+    except ReplayMismatch as error:  # the event is not one before an effect
+        return error.message
     for body in map(decode, tape.pending):
         match body:
             case kinds.ValidationError(call=call, path=path, message=message) if call == answered:
