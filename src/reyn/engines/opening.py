@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reyn.engines.outbox import Outbox
+from reyn.engines.tasks import LEASE_SECONDS
 from reyn.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def open_engine(setting: str, journal: Journal, project: str, resolve: Callable[
         if database is not None:
             from reyn.engines.absurd import Absurd
 
-            return Absurd(database)
+            return Absurd(database, _lease(database))
         if url:
             message = "the engine `absurd` needs a journal on PostgreSQL"
             raise EngineUnavailable(message, hint="Name it in `journal`, or remove `engine`.")
@@ -42,7 +43,7 @@ def open_engine(setting: str, journal: Journal, project: str, resolve: Callable[
     if url not in ("", "outbox"):
         message = "the value of `engine` is neither `absurd`, `outbox` nor an address `temporal://HOST:PORT/NAMESPACE`"
         raise EngineUnavailable(message, hint="Correct `engine`, or the secret that it names.")
-    return Outbox(journal, subscribe=database.subscribe if database is not None else None)
+    return Outbox(journal, _lease(database), subscribe=database.subscribe if database is not None else None)
 
 
 def start_engine(setting: str, journal: Journal, project: str, resolve: Callable[[str], str]) -> Dispatcher:
@@ -66,7 +67,12 @@ def _open_temporal(url: str, journal: Journal, project: str, database: PostgresJ
     if database is None:
         return Temporal(journal, TemporalAddress(url), project)
     name = f"{database.address.project}.{database.address.schema}"
-    return Temporal(journal, TemporalAddress(url), name, subscribe=database.subscribe)
+    return Temporal(journal, TemporalAddress(url), name, _lease(database), subscribe=database.subscribe)
+
+
+def _lease(database: PostgresJournal | None) -> float:
+    """Return how long a wake is held without a sign of life: no longer than a claim on a run, which is waited for."""
+    return LEASE_SECONDS if database is None else min(LEASE_SECONDS, database.address.lease)
 
 
 def _database(journal: Journal) -> PostgresJournal | None:

@@ -50,6 +50,14 @@ ON CONFLICT (run_id) DO UPDATE SET owner = excluded.owner, fence = excluded.fenc
     WHERE c.owner = %(holder)s OR NOT EXISTS (SELECT FROM owners o WHERE o.id = c.owner)
 RETURNING fence
 """
+# One round trip for a claim that nobody holds, which is the usual case.
+_CLAIM_FREE = """
+WITH claim AS (
+    INSERT INTO claims VALUES (%(run)s, %(owner)s, nextval('fences'), clock_timestamp())
+    ON CONFLICT DO NOTHING RETURNING fence),
+run AS (UPDATE runs SET fence = claim.fence FROM claim WHERE run_id = %(run)s)
+SELECT fence FROM claim
+"""
 _FENCE = "UPDATE runs SET fence = %s WHERE run_id = %s"
 _RELEASE = "DELETE FROM claims WHERE run_id = %s AND owner = %s"
 _HELD = """
@@ -136,6 +144,8 @@ class Leases:
     def _take(self, connection: PgConnection, run_id: str) -> tuple[int, tuple[str, float] | None]:
         """Take a claim that is free, expired, or of a process that died on this machine; return its fence, or 0 and the
         holder."""
+        if claimed := fetch(connection, _CLAIM_FREE, {"run": run_id, "owner": self.id}):
+            return int(claimed[0][0]), None
         with connection.transaction():
             found = fetch(connection, _HOLDER, (run_id,))
             holder = None
