@@ -52,12 +52,15 @@ class _Listed(NamedTuple):
     display_status: str
     command: str
     question: OpenQuestion | None
+    reason: str = ""
+    """Why no worker executes it, if it is queued."""
 
     def as_json(self) -> dict[str, Any]:
         from reyn.journal.results import Cost
 
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
         fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
+        fields["reason"] = self.reason or self.row.reason
         del fields["charge"]
         fields["cost"] = msgspec.to_builtins(Cost.of(self.row.charge))
         if self.question is None:
@@ -68,7 +71,7 @@ class _Listed(NamedTuple):
     def cells(self) -> tuple[str | Styled, ...]:
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
-        question = "" if self.question is None else _question_text(self.question.question)
+        question = short(self.reason, 80) if self.question is None else _question_text(self.question.question)
         suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{row.run_id}"
         return run, row.skill, coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
@@ -147,7 +150,12 @@ def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
 
 def _describe(runs: RecordedRuns, row: RunRow, depth: int) -> _Listed:
     question = runs.open_question(row) if row.status in ("running", "waiting") else None
-    return _Listed(row, depth, runs.display_status(row), command_line(runs.next_action(row)), question)
+    status = runs.display_status(row)
+    return _Listed(row, depth, status, command_line(runs.next_action(row)), question, _queue_reason(row, status))
+
+
+def _queue_reason(row: RunRow, status: str) -> str:
+    return open_existing_project().workers.reason(row) if status == "queued" else ""
 
 
 def _question_text(question: Question) -> str:
@@ -179,10 +187,14 @@ def show_command(run: str) -> Report:
     start = steps[0].ts if steps else row.started
     fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
     fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
+    reason = _queue_reason(row, status)
+    fields |= {"reason": reason} if reason else {}
     fields["steps"] = [_as_json(step, start) for step in steps]
 
     def lines() -> Iterator[Printed]:
         yield Line(f"{row.run_id} · {row.skill} · ", coloured(status), f" · started {time_of(start)} UTC")
+        if reason:
+            yield f"queued: {reason}"
         if row.imported:
             yield f"imported from {row.imported}"
         for step in steps:

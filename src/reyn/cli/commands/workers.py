@@ -22,8 +22,10 @@ from reyn.cli.writer import Report, out
 if TYPE_CHECKING:
     from reyn.engines import Serving
     from reyn.runtime import OSRuntime
+    from reyn.runtime.workers import QueuedRun
 
 _QUEUE = "default"
+_MOST_NAMED = 5
 
 
 @command(epilog='Example: reyn submit hello \'{"name": "Ada"}\' --run-id order-17')
@@ -103,7 +105,10 @@ def workers_command() -> Report:
     """List the workers of the last day: what they execute, since when, and when they reported last."""
     from reyn.runtime.workers import is_lost
 
-    reports, at = open_existing_project().workers.all(), now()
+    workers = open_existing_project().workers
+    reports, at = workers.all(), now()
+    for reason, runs in _unserved(workers.queued()).items():
+        out.note(f"queued: {', '.join(runs[:_MOST_NAMED])}{' …' if len(runs) > _MOST_NAMED else ''}: {reason}")
     if not reports:
         return Report([], ["no workers; start one with `reyn worker`"])
     rows = [
@@ -126,6 +131,15 @@ def workers_command() -> Report:
     return Report(
         fields, [*table_lines(header, rows), *_refusals({k: v for one in reports for k, v in one.refusals.items()})]
     )
+
+
+def _unserved(queued: list[QueuedRun]) -> dict[str, list[str]]:
+    """Return the runs that no worker serves, by the reason."""
+    found: dict[str, list[str]] = {}
+    for one in queued:
+        if one.reason.startswith("no worker"):
+            found.setdefault(one.reason, []).append(one.run_id)
+    return found
 
 
 def _refusals(refusals: dict[str, str]) -> list[str]:
