@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from reyn.cli.app import run_app
+from reyn.config.user import journal_key
 from reyn.journal import Blob, kinds
 from reyn.journal.copying import copy_journal
 from reyn.journal.postgres.address import JournalAddress
@@ -86,7 +87,7 @@ def test_the_command_copies_and_says_what_is_next(
     capsys: pytest.CaptureFixture,
 ):
     monkeypatch.chdir(tmp_path)
-    with closing(SqliteJournal(tmp_path / ".reyn")) as source:
+    with closing(SqliteJournal(tmp_path / ".reyn", owner=journal_key())) as source:
         fill(source)
     monkeypatch.setenv("ADDRESS", server.url(database_of(address)))
     assert run_app(("journal", "copy", ".reyn", "env://ADDRESS")) == 0
@@ -98,7 +99,7 @@ def test_the_command_copies_and_says_what_is_next(
     assert json.loads(capsys.readouterr().out)["added_runs"] == 9
     for words, code in ((("nothing", "other"), 2), (("other", "./other"), 2)):
         assert run_app(("journal", "copy", *words)) == code
-    with closing(SqliteJournal(tmp_path / "third")) as third:
+    with closing(SqliteJournal(tmp_path / "third", owner=journal_key())) as third:
         fill(third, 3)
         third.delete(["r2"])
     assert run_app(("journal", "copy", "third", "env://ADDRESS", "--json")) == 1

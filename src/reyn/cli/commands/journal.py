@@ -37,7 +37,7 @@ def copy(source: str, target: str) -> Report:
     That is all runs, with messages, approvals, access tokens and what was spent. Every hash is checked. A journal is a
     state folder with a SQLite journal, such as `.reyn`, or the address of a PostgreSQL journal: `secret://NAME`,
     `env://NAME` or `postgresql://…`. TO is empty, or has a part of FROM: an interrupted copy is continued. No process
-    may execute runs meanwhile. FROM stays as it is.
+    may execute runs meanwhile. FROM stays as it is. A state folder that another user created needs trust first.
     """
     from reyn.journal.copying import copy_journal
 
@@ -68,7 +68,13 @@ def _open(name: str, *, must_exist: bool) -> Journal:
     folder = Path(name)
     if must_exist and not (folder / DATABASE).is_file():
         raise UsageError(f"`{name}` has no journal", hint="Name the folder with `journal.db`, such as `.reyn`.")
-    return SqliteJournal(folder, owner=journal_key())
+    journal = SqliteJournal(folder, owner=journal_key())
+    try:
+        journal.check_own()  # a copy is the user's own, with all approvals and tokens
+    except BaseException:
+        journal.close()
+        raise
+    return journal
 
 
 class _Progress:
