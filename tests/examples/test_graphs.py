@@ -250,3 +250,10 @@ def test_a_search_for_flights_ends(project: Path):
 def test_a_transfer_arrives_or_is_given_back(project: Path, amount: float, is_open: bool, moved: float, left: float):
     result = play(project, "transfer", {"amount": amount, "balance": 100, "is_open": is_open})
     assert result.artifact["data"] == {"moved": moved, "left": left}
+
+
+def test_the_guide_has_the_graphs_as_they_are(project: Path):
+    pictures = re.findall(r"```text\n\$ reyn graph (\w+)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert len(pictures) == 4
+    for name, picture in pictures:
+        assert drawing.to_text(load_skill(SKILLS / name)) == picture, name

@@ -62,6 +62,11 @@ def test_a_fan_out_has_no_findings(tmp_path: Path):
         ),
         ("{all: {a: '@check'}, as: drafts}", "a:", "takes `user_message`, but `plan` arrives"),
         ("{all: {a: '@check', b: '@check'}, need: 3, as: drafts}", "need:", "the join is never met"),
+        (
+            "{each: {in: data.items, do: write, output: note}, need: 10001, as: drafts}",
+            "need:",
+            "the join is never met",
+        ),
         ("{all: {errors: '@check'}, on_item_error: collect, as: drafts}", "errors:", "cannot be called `errors`"),
         ("{all: {ä: '@check'}, as: drafts}", "ä:", "not a valid name"),
     ],

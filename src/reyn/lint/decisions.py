@@ -121,6 +121,11 @@ def _unaccepted(document: Document, path: KeyPath, compiled: CompiledRule, skill
         if name not in accepted and compiled.is_reached and compiled.constant is not False:
             takes = f"the run finishes with `{names}`" if rule.to == END else f"`{rule.to}` takes `{names}`"
             message, fix = f"the rule sends `{name}`, but {takes}", "add `artifact: {type: ..., data: ...}` to the rule"
+            fix = (
+                fix
+                if rule.artifact is None
+                else f"make an artifact of type {' or '.join(f'`{one}`' for one in accepted)}"
+            )
             yield document.finding(codes.TYPE_MISMATCH, message, *path, key, fix=fix)
     if rule.artifact is not None and compiled.data is not None:
         for place_, message in _misfits(rule.data, compiled.data.type, rule.artifact.schema, ()):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import Finding, codes
 from reyn.jsonschema.fitting import misfit
-from reyn.skills.fan_out import branch_skill, joined_schema
+from reyn.skills.fan_out import MAX_ITEMS, branch_skill, joined_schema
 from reyn.skills.flow import follow, schema_at
 from reyn.skills.graph import is_known
 from reyn.skills.state import state_schema
@@ -56,9 +56,20 @@ def _inputs(skill: Skill, node: str, settings: NodeSettings, document: Document)
             problem = "does not exist" if all(one is False for one in found) else "is not a list"
             fix = "write the path of a list in the artifact that arrives, such as `data.items`"
             yield document.finding(codes.BAD_BRANCHES, f"`{path}` {problem}", "nodes", node, "each", "in", fix=fix)
+        yield from _never_met(node, settings, lists, document)
         for schema in lists:
             items = schema.get("items", True) if isinstance(schema, dict) else True
             yield from _accepts_item(branch, items, accepted, _path(node, settings, branch), document)
+
+
+def _never_met(node: str, settings: NodeSettings, lists: Sequence[Schema], document: Document) -> Iterator[Finding]:
+    """Report a join that needs more branches than a list can have items."""
+    caps = [one.get("maxItems", MAX_ITEMS) if isinstance(one, dict) else MAX_ITEMS for one in lists]
+    most = max(caps, default=MAX_ITEMS)
+    if isinstance(settings.need, int) and settings.need > most:
+        message = f"`{node}` needs {settings.need} branches, but there are at most {most}: the join is never met"
+        fix = f"write a number up to {most}, `any` or `all`"
+        yield document.finding(codes.BAD_BRANCHES, message, "nodes", node, "need", fix=fix)
 
 
 def _may_be(schema: dict[str, Any], kind: str) -> bool:

@@ -16,6 +16,7 @@ from reyn.errors import GraphvizUnavailable
 from reyn.skills.error_settings import NODE_ERROR
 from reyn.skills.fan_out import phases_of_branches
 from reyn.skills.graph import handlers_of, may_finish, successors
+from reyn.skills.step_types import AnyStep, CheckExpression, PythonCall, RunOp
 from reyn.skills.values import END, Branch, Skill
 
 _START = ""  # the source of the edge into the entry; no phase has this name
@@ -102,11 +103,27 @@ def node_kind(skill: Skill, node: str) -> str:
 
 
 def node_lines(skill: Skill, node: str) -> list[str]:
-    """Return what belongs to a node: what it runs, how often, and the transcript that it shares."""
-    phase = skill.phases.get(node)
+    """Return what belongs to a node: the transcript that it shares, what it runs and how often, and its checks."""
+    phase, lines = skill.phases.get(node), [*_branch_lines(skill, node), *_check_lines(skill, node)]
     if phase is not None and phase.conversation is not None and phase.conversation.transcript:
-        return [f"transcript {phase.conversation.transcript}", *_branch_lines(skill, node)]
-    return _branch_lines(skill, node)
+        return [f"transcript {phase.conversation.transcript}", *lines]
+    return lines
+
+
+def _check_lines(skill: Skill, node: str) -> list[str]:
+    """Return a line for each check of a node."""
+    return [f"check {_step_text(step)}" for step in (skill.nodes[node].check if node in skill.nodes else ())]
+
+
+def _step_text(step: AnyStep) -> str:
+    match step:
+        case CheckExpression(condition=condition):
+            return f"[{' '.join(condition.split())}]"
+        case PythonCall(function=function):
+            return f"python {function}"
+        case RunOp(op=op):
+            return " ".join(str(op[key]) for key in ("kind", "op") if key in op)
+    return str(step.__struct_config__.tag)
 
 
 def _branch_lines(skill: Skill, node: str) -> list[str]:

@@ -53,8 +53,8 @@ class NodeReader:
         """Read the fan-outs, and define the types that they join results to."""
         self._load, self._result_of = load, result_of
         for node, settings in self._nodes.items():
-            if settings.is_fan_out and self._is_consistent(node, settings):
-                self._read_fan_out(node, settings)
+            if settings.is_fan_out and not (self._is_consistent(node, settings) and self._read_fan_out(node, settings)):
+                self._artifacts.define(settings.joined, {}, self._document, node)  # its errors are reported
         return self
 
     def with_checks(self, skill: Skill, parse: ParseSteps, sources: Callable[[], dict[str, str]]) -> Skill:
@@ -105,16 +105,18 @@ class NodeReader:
                 )
         return len(self._folder.findings) == before
 
-    def _read_fan_out(self, node: str, settings: NodeSettings) -> None:
+    def _read_fan_out(self, node: str, settings: NodeSettings) -> bool:
+        """Define the type of a joined artifact; return whether all of its parts are known."""
         results: dict[str, ArtifactType] = {}
         for branch, path in _placed(node, settings):
             result = self._result(branch, path)
             if result is not None:
                 results[branch.name] = result
         if len(results) < len(settings.branches):
-            return
+            return False
         derived = joined_schema(settings, results)
         self.types[settings.joined] = self._artifacts.define(settings.joined, derived, self._document, node)
+        return True
 
     def _result(self, branch: Branch, path: KeyPath) -> ArtifactType | None:
         """Return the type of what a branch returns."""

@@ -11,9 +11,17 @@ import pytest
 from reyn.testing.crash import KILLED
 from tests.chaos.random_kills import kill_at_random
 from tests.kernel.kill.scenario import KILL_STEP, Scenario
-from tests.kernel.kill.scenarios import ACTING, PLAIN, rejected_and_looping, rolled_back, stopping_sub_runs, sub_runs
+from tests.kernel.kill.scenarios import (
+    ACTING,
+    PLAIN,
+    racing,
+    rejected_and_looping,
+    rolled_back,
+    stopping_sub_runs,
+    sub_runs,
+)
 
-SHARES = {sub_runs: 8, stopping_sub_runs: 7, rolled_back: 4} if KILL_STEP == 1 else {}
+SHARES = {sub_runs: 8, stopping_sub_runs: 7, rolled_back: 4, racing: 6} if KILL_STEP == 1 else {}
 """The number of tests among which the kills of a long scenario are divided, so that processes share them."""
 EVERYWHERE = [
     pytest.param(make, share, SHARES.get(make, 1), id=f"{make.__name__}-{share + 1}")
