@@ -1,4 +1,4 @@
-"""Slots: limits on how many submitted runs are executed at once, by all workers of a journal together.
+"""Slots: limits on how many submitted runs are executed at once, or calls made, by all processes of a journal together.
 
 A limit of N has N slots. A slot is a claim, so it is free when its process has died. A run that gets no slot waits in
 line: a wake in the queue of the limit, which no worker serves. The driver that gives a slot back calls the next run, by
@@ -100,9 +100,14 @@ def _enter(journal: Journal, run_id: str, key: str, count: int, held: ExitStack)
         if wake.run_id == run_id:
             break
         ahead += not _is_late(wake, now)
+    return claim_slot(journal, key, count, held, left=ahead)
+
+
+def claim_slot(journal: Journal, key: str, count: int, held: ExitStack, *, left: int = 0) -> bool:
+    """Claim a slot of a limit until `held` is closed, if more than `left` are free. Returns whether it was claimed."""
     free = _free_slots(journal, key, count)
     random.shuffle(free)  # workers that look at the same time try different ones first
-    for name in free[ahead:]:
+    for name in free[left:]:
         try:
             held.enter_context(journal.claim(name))
         except RunBusy:

@@ -92,7 +92,7 @@ class LiveWorld:
         self._journal = services.journal
         self._model = model
         self._roster = services.roster
-        self._recorder = LlmCallRecorder(services.roster, services.watchers, observers.on_delta)
+        self._recorder = LlmCallRecorder(services.roster, services.watchers, self._journal, observers.on_delta)
         self._counting = TokenCounting(services.roster)
         self._ops = services.performer
         self._people = people or services.people

@@ -20,9 +20,18 @@ import msgspec
 
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import message_text, normalized, rendered_message, without_images
-from reyn.errors import CircuitOpen, ImagesUnsupported, ModelBroken, ModelError, ModelTimeout, SchemaRejected
+from reyn.errors import (
+    CircuitOpen,
+    ImagesUnsupported,
+    JournalError,
+    ModelBroken,
+    ModelError,
+    ModelTimeout,
+    SchemaRejected,
+)
 from reyn.journal import Blob, Body, kinds
 from reyn.kernel.world.budgets import MAX_USAGE, CallBudget
+from reyn.kernel.world.call_slots import call_slot
 from reyn.kernel.world.redacting_stream import RedactingStream
 from reyn.models import Message, Model, ModelAnswer, ModelRequest, Turn
 from reyn.models.protocol import encode_reply, takes_time
@@ -30,6 +39,7 @@ from reyn.models.text_tools import complete_with_text_tools, in_words
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
+    from reyn.journal import Journal
     from reyn.kernel.core.effects import CallModel
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
@@ -56,8 +66,9 @@ _logger = logging.getLogger("reyn.models")
 class LlmCallRecorder:
     """Performs model calls: the side effect behind `ask`."""
 
-    def __init__(self, roster: Roster, watchers: Watchers, on_delta: OnDelta | None = None) -> None:
+    def __init__(self, roster: Roster, watchers: Watchers, journal: Journal, on_delta: OnDelta | None = None) -> None:
         self._roster = roster
+        self._journal = journal
         self._watchers = watchers
         self._on_delta = on_delta
         self.warnings: list[str] = []
@@ -273,16 +284,26 @@ class LlmCallRecorder:
             assert endpoint is not None
             await record(kinds.ModelQueued(request.call, name, endpoint.name, wait.reason, wait.ahead))
 
+        async def on_other_processes() -> None:
+            assert endpoint is not None
+            await record(kinds.ModelQueued(request.call, name, endpoint.name, "concurrency", 0))
+
         try:
             endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
             if settings is None or endpoint is None:
                 reply = await self._timed(model, name, settings, request)
             else:
-                async with endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot:
+                most = endpoint.settings.concurrency
+                async with (
+                    endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot,
+                    call_slot(self._journal, endpoint.name, most, on_other_processes),
+                ):
                     reply = await self._timed(model, name, settings, request)
                     slot.settle(reply.usage)
         except ModelError as error:
             return error
+        except JournalError:
+            raise
         except TimeoutError:
             seconds = f"within {settings.timeout_seconds} seconds" if settings else "in time"
             return ModelTimeout(f"model `{name}` did not answer {seconds}")
