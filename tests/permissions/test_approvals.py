@@ -105,14 +105,45 @@ def test_edited_arguments_are_a_new_action_that_is_shown_and_recorded(project: P
     assert project.is_sound()
 
 
-@pytest.mark.parametrize(
-    "args", [{"kind": "file"}, {"kind": "ask_user", "question": "x"}, {"kind": "file", "op": "sing"}]
-)
-def test_edited_arguments_that_are_invalid_are_a_rejection(project: Project, args: Any):
+INVALID_EDITS = {
+    "no form": {"kind": "file"},
+    "another kind": {"kind": "ask_user", "question": "x"},
+    "unknown form": {"kind": "file", "op": "sing"},
+    "unknown kind": {"kind": "pay"},
+    "missing argument": {"kind": "file", "op": "write", "path": "output/a.md"},
+    "unknown argument": file("write", "output/a.md", content="x", more=1),
+    "type of an argument": file("write", "output/a.md", content=1),
+    "empty": {},
+}
+
+
+@pytest.mark.parametrize("args", INVALID_EDITS.values(), ids=INVALID_EDITS)
+def test_edited_arguments_that_are_invalid_are_refused_and_the_question_stays_open(project: Project, args: Any):
     project.run("s", ANSWERS, **ASK)
-    assert decide(project, {"decision": "edit", "args": args}).ok
-    assert text(project) == "old\n"
-    assert "the edited arguments are invalid" in project.model.turn_message(0)
+    before = project.kinds()
+    with pytest.raises(ReplyInvalid, match="the edited op is invalid"):
+        decide(project, {"decision": "edit", "args": args})
+    assert project.kinds() == before
+    assert decide(project, "approve").ok
+    assert text(project) == "new\n"
+
+
+@pytest.mark.parametrize("args", INVALID_EDITS.values(), ids=INVALID_EDITS)
+def test_a_user_who_is_asked_edits_again(project: Project, args: Any):
+    class Ada:
+        replies = ({"decision": "edit", "args": args}, "approve")
+        asked = 0
+
+        async def ask(self, run_id: str, question: Any) -> Any:
+            self.asked += 1
+            return self.replies[self.asked - 1]
+
+    ada = Ada()
+    result = project.run("s", ANSWERS, people=ada, **ASK)
+    assert result.ok
+    assert ada.asked == 2
+    assert text(project) == "new\n"
+    assert any("the edited op is invalid" in warning for warning in result.warnings)
 
 
 KEYS = {

@@ -19,6 +19,7 @@ from reyn.ops import Call
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.run_context import RunContext
+    from reyn.vocabulary import Vocabulary
 
 MAX_CHARACTERS = 20_000
 """The number of characters of a preview in a question. The event has all of them."""
@@ -244,7 +245,7 @@ def _decided(
             )
             return decided, ()
         case "edit":
-            wrong = _invalid(value.get("args"), args, context)
+            wrong = edited_op_error(value.get("args"), args["kind"], context.vocabulary)
             if wrong:
                 return _rejected(required, "reject", by, f"the edited arguments are invalid: {wrong}", args)
             content = Blob.of(canonical(value["args"]))
@@ -256,10 +257,11 @@ def _decided(
     return _rejected(required, "reject", by, remark, args)
 
 
-def _invalid(edited: Any, args: dict[str, Any], context: RunContext) -> str:
-    if not isinstance(edited, dict) or edited.get("kind") != args["kind"]:
-        return "`args` must be a whole op of the same kind"
-    form = context.vocabulary.form_of(edited)
+def edited_op_error(edited: Any, kind: str, vocabulary: Vocabulary) -> str:
+    """Return why an edited op is invalid; empty if it is valid. It replaces an op of the same kind."""
+    if not isinstance(edited, dict) or edited.get("kind") != kind:
+        return f"`args` must be a whole op of the same kind, `{kind}`"
+    form = vocabulary.form_of(edited)
     wrong = compile_schema(form.arguments).first_error(edited) if form else None
     return f"{wrong.path('args')}: {wrong.message}" if wrong else "" if form else "unknown form"
 

@@ -44,7 +44,8 @@ from reyn.journal.submission import post_message
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
-from reyn.kernel.world.loading import load_state, unsupported_rules
+from reyn.kernel.visit.waits import edited_op_error
+from reyn.kernel.world.loading import load_state, unpin_ops, unsupported_rules
 from reyn.kernel.world.unsafe_ops import open_children
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def post_reply(
         )
     if is_text:
         value = parse_reply(wait, value)
-    if fault := answer_error(wait, wait.id, value):
+    if fault := answer_error(wait, wait.id, value) or op_edit_error(journal, asking.run_id, wait, value):
         raise ReplyInvalid(fault)
     message_id = post_message(journal, asking, reply_to(wait, value, by))
     is_claimed = bool(rows[-1].queue) or any(journal.is_claimed(run.run_id) for run in rows)  # after the post
@@ -196,6 +197,18 @@ def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
     if wait.is_approval:
         return _edit_error(wait, value) or f"an approval takes {_reply_forms(wait.response_schema)}"
     return f"the reply does not match the question's schema: {error.path('reply')} {error.message}"
+
+
+def op_edit_error(journal: Journal, run_id: str, wait: kinds.Question, value: Any) -> str:
+    """Return why an edited op, in reply to the open question of a run, is invalid; empty if there is none."""
+    if not isinstance(value, dict) or value.get("decision") != "edit" or edited_field(wait) != "args":
+        return ""
+    ops = load_state(journal, run_id).started.ops
+    asked = [event for event in journal.read(run_id) if event.kind == kinds.ApprovalRequired.kind]
+    if ops is None or not asked:
+        return ""
+    fault = edited_op_error(value["args"], asked[-1].data["op_kind"], unpin_ops(journal.blob(ops)))
+    return f"the edited op is invalid: {fault}" if fault else ""
 
 
 def _edit_error(wait: kinds.Question, value: Any) -> str:

@@ -38,7 +38,7 @@ from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import TasksAhead
 from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
-from reyn.kernel.world.inbox import answer_error, inbox_events
+from reyn.kernel.world.inbox import answer_error, inbox_events, op_edit_error
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
 from reyn.kernel.world.timers import wait_for_time
@@ -407,7 +407,7 @@ class LiveWorld:
         if error is not None or isinstance(asking.result(), Later):
             return False
         answer = self._roster.scrub_value(asking.result())
-        reason = answer_error(wait, wait.id, answer)
+        reason = answer_error(wait, wait.id, answer) or op_edit_error(self._journal, state.run_id, wait, answer)
         if not reason:
             by = self._people.name if isinstance(self._people, NamedPeople) else ""
             self._journal.post(state.run_id, reply_to(wait, answer, by))
