@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import psycopg
@@ -18,6 +18,7 @@ import pytest
 from reyn.config.models import without_credentials
 from reyn.engines.absurd import Absurd
 from reyn.errors import StoreUnavailable
+from reyn.journal.postgres import schema as schemas
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
 from reyn.journal.postgres.schema import FORMAT, TABLES
@@ -141,6 +142,20 @@ def test_an_object_of_another_tenant_in_a_schema_of_ones_own_is_not_used(tenants
     with pytest.raises(StoreUnavailable, match="the function `clock_timestamp` belongs to the role"):
         use(tenants.address())
     assert tenants.taken() == []
+
+
+def test_a_schema_that_appears_after_the_check_is_not_used(tenants: Tenants, monkeypatch: pytest.MonkeyPatch):
+    check = schemas.check_owners
+    calls = itertools.count()
+
+    def slow(*args: Any) -> None:
+        check(*args)
+        if next(calls) == 1:  # the last look before the schema is created
+            tenants.as_mallory("CREATE SCHEMA tenant", *shared("tenant"))
+
+    monkeypatch.setattr(schemas, "check_owners", slow)
+    with pytest.raises(StoreUnavailable, match="the schema `tenant` belongs to the role"):
+        use(tenants.address())
 
 
 def test_a_function_that_appears_later_replaces_none_of_the_servers(tenants: Tenants):

@@ -170,6 +170,7 @@ def _check(connection: PgConnection, address: JournalAddress) -> int | None:
 def _create(connection: PgConnection, address: JournalAddress) -> None:
     name = sql.Identifier(address.schema)
     connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+    check_owners(connection, address, address.schema)  # another user may have been faster
     other = connection.execute(_OTHERS, (address.schema,)).fetchone()
     if other is not None:
         raise _foreign(address, str(other[0]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.journal import kinds
+from reyn.journal import canonical, kinds
 from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, PlanChild
 from reyn.kernel.core.effects import UnknownOutcome
 from reyn.kernel.core.errors_of_nodes import NodeFailed
@@ -15,7 +15,7 @@ from reyn.kernel.core.joins import Join
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.child_calls import end_failed, plan_child
 from reyn.kernel.visit.skill_state import read_state
-from reyn.kernel.visit.step_context import StepContext, StepFault
+from reyn.kernel.visit.step_context import CollectedResults, StepContext, StepFault
 from reyn.kernel.visit.steps import NOTHING, StepsResult, look_up, permit, run_steps
 from reyn.skills.fan_out import ERRORS, ITEMS, MAX_ITEMS
 from reyn.skills.flow import LOCAL_ROOT
@@ -102,6 +102,7 @@ class _FanOut:
         self._waiting = list(range(len(branches) - 1, -1, -1))
         """The branches that are not planned yet, the next one last."""
         self._running: dict[str, _Running] = {}
+        self._collected = CollectedResults()
         self._acted: dict[int, str] = {}
         """The unsafe ops of attempts that failed, by branch."""
         self._results: dict[int, Any] = {}
@@ -220,6 +221,7 @@ class _FanOut:
         self._complete(index, result)
 
     def _complete(self, index: int, result: dict[str, Any]) -> None:
+        self._collected.add(len(canonical(result)))
         self._join.end(index, has_completed=True)
         self._results[index] = result["data"]
 

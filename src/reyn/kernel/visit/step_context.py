@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.run_context import RunContext
 
 
+MAX_COLLECTED = 64_000_000
+"""The bytes of all results of an iteration, or of the branches of a node."""
+
+
 class StepFault(Exception):
     """A step failed. Its `on_error` decides what follows.
 
@@ -35,6 +39,23 @@ class StepFault(Exception):
 
     def describe(self, place: str) -> str:
         return f"`{place}`: step {self.call} `{self.step}`: {self.message}"
+
+
+class CollectedResults:
+    """Bounds the results that one step or node puts together: those of many sub-runs are one value in memory."""
+
+    def __init__(self) -> None:
+        self._left = MAX_COLLECTED
+
+    def add(self, size: int) -> None:
+        """Count the bytes of a result.
+
+        Raises:
+            StepFault: There are too many.
+        """
+        self._left -= size
+        if self._left < 0:
+            raise StepFault(f"the results are larger than {MAX_COLLECTED:,} bytes together", is_final=True)
 
 
 class StepContext:

@@ -23,7 +23,7 @@ from reyn.kernel.visit.child_calls import await_child, finish_child, plan_child
 from reyn.kernel.visit.op_dispatch import OpLog, run_op
 from reyn.kernel.visit.run_context import RunContext, credentials_of
 from reyn.kernel.visit.skill_state import read_state
-from reyn.kernel.visit.step_context import StepContext, StepFault
+from reyn.kernel.visit.step_context import CollectedResults, StepContext, StepFault
 from reyn.kernel.visit.step_values import Rendered, check_condition, with_values
 from reyn.kernel.visit.waits import ask_operator, ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
@@ -320,6 +320,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
     if not isinstance(items, list):
         raise StepFault(f"`{step.over}` is not a list")
     results: list[Any] = []
+    collected = CollectedResults()
     window = _Window(step, artifact, items, call, context) if step.concurrency > 1 else None
     for index, item in enumerate(items):
         await within_limits(context.tape, context.run.settings)
@@ -331,6 +332,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
             else:
                 context.tape.emit(kinds.StepStarted(name, kind))
                 results.append(await _value(step.apply, inner, name, context))
+            collected.add(len(canonical(results[-1])))
             context.end_step(name, kind)
         except StepFault as fault:
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
