@@ -145,7 +145,8 @@ def _retry_lines(skill: Skill, node: str) -> list[str]:
     if retry is None:
         return []
     wait = f", after {retry.backoff} or more" if retry.wait_ms(1) else ""
-    return [f"retry up to {retry.max} times on {', '.join(retry.on)}{wait}"]
+    times = "once" if retry.max == 1 else f"up to {retry.max} times"
+    return [f"retry {times} on {', '.join(retry.on)}{wait}"]
 
 
 def _branch_text(branch: Branch) -> str:
