@@ -104,6 +104,33 @@ def test_an_approval_that_opens_after_the_check_gets_no_reply(tmp_path: Path, mo
     asyncio.run(attempt())
 
 
+HEADERS: list[list[tuple[str, str]]] = [
+    [],
+    *([("Authorization", value)] for value in ("", " ", "Bearer", "Bearer ", "bearer x", "Basic eA==", "Cookie", "x")),
+    [("Authorization", ""), ("Authorization", "")],
+    [("X-CSRF-Token", "")],
+    [("X-CSRF-Token", "0" * 32)],
+    [("Authorization", ""), ("X-CSRF-Token", "")],
+]
+CHANGING = [one for one in OPERATIONS if one.method not in ("GET", "HEAD") and one.scope is not None]
+
+
+@pytest.mark.parametrize("one", CHANGING, ids=lambda one: one.name)
+def test_a_cookie_alone_changes_nothing(one: Operation, tmp_path: Path):
+    """Whatever else a request has, unless it is the CSRF token of the session."""
+
+    async def attempt() -> None:
+        async with serving(tmp_path, [QUESTION]) as served:
+            page = served.http()
+            assert (await page.post("/api/session", json={"secret": served.token()})).status_code == 200
+            path = re.sub(r"\{\w+\}", "1", one.path)
+            for headers in HEADERS:
+                response = await page.request(one.method, path, json={}, headers=headers)
+                assert response.status_code in (401, 403), (headers, response.text)
+
+    asyncio.run(attempt())
+
+
 @pytest.mark.parametrize("length", ["9" * 5_000, "9" * 21, "-1", "1e3", "0x10", "\u0661"])
 def test_a_length_that_is_none_is_refused(length: str, tmp_path: Path):
     async def attempt() -> None:

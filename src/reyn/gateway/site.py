@@ -69,11 +69,11 @@ class Gateway:
         principal: Principal | None = request.scope.get("reyn.principal")
         if principal is None:
             client = request.client.host if request.client else ""
-            kind, _, secret = request.headers.get("authorization", "").partition(" ")
-            if kind.lower() == "bearer":
+            if "authorization" in request.headers:  # a cookie beside it does not count: it would need a CSRF token
+                kind, _, secret = request.headers["authorization"].partition(" ")
+                if kind.lower() != "bearer":
+                    raise TokenMissing("the header `Authorization` has no bearer token")
                 principal = self.access.find(secret.strip(), client, is_session=False)
-            elif kind:
-                raise TokenMissing("the header `Authorization` has no bearer token")
             else:
                 principal = self.access.find(request.cookies.get(SESSION_COOKIE, ""), client, is_session=True)
         principal.check(scope)
