@@ -99,12 +99,14 @@ class RemoteRuns:
 
     async def descendants(self, run: str) -> list[RunRow]:
         """Return the sub-runs of a run and theirs, each after its parent."""
-        found: list[RunRow] = []
+        found: dict[str, RunRow] = {}
         while True:
-            page = await self._read(run, "/children", list[Any], {"start": len(found)})
-            found += [row_of_view(row) for row in page]
+            page = [row_of_view(row) for row in await self._read(run, "/children", list[Any], {"start": len(found)})]
             if not page:
-                return found
+                return [*found.values()]
+            if any(row.run_id in found for row in page):
+                raise GatewayError("the server sent a run again")
+            found |= {row.run_id: row for row in page}
 
     async def root_run(self, row: RunRow) -> RunRow:
         """Return the run that started a run and the runs above it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -97,14 +96,14 @@ class ConversationQuery(msgspec.Struct):
 @operation("GET", "/api/conversations", "view", query=ConversationQuery, result=list[ConversationItem])
 def list_conversations(call: ApiCall) -> list[ConversationItem]:
     """List conversations, the latest first."""
-    from reyn.chat.services.snapshot_journal import read_overview
+    from reyn.chat.services.snapshot_journal import latest_conversations, read_overview
 
-    runs = call.site.runtime.runs
-    rows = (row for row in runs.all() if row.skill.startswith(AGENT_PREFIX) and not row.parent)
-    visible = (row for row in rows if call.principal.sees(row.skill))
-    latest = sorted(visible, key=lambda row: row.updated, reverse=True)
+    runtime, runs = call.site.runtime, call.site.runtime.runs
+    agents = [agent for agent in runtime.project.agents if call.principal.sees(f"{AGENT_PREFIX}{agent}")]
+    limit = max(1, min(call.query.limit, 200))
+    latest = [row for row in latest_conversations(runs.page, agents, limit) if call.principal.sees(row.skill)]
     items = []
-    for row in islice(latest, max(1, min(call.query.limit, 200))):
+    for row in latest[:limit]:
         overview = read_overview(runs.events(row.run_id), runs.content, runs.inbox(row.run_id))
         agent, status = row.skill.removeprefix(AGENT_PREFIX), runs.display_status(row)
         first = overview.first[:200]

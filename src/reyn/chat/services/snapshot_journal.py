@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,9 +10,12 @@ import msgspec
 from reyn.chat.reader import Speaker, read_turns, text_of
 from reyn.errors import ConversationInvalid
 from reyn.journal import Event, InboxMessage, Rename, kinds
+from reyn.journal.listing import RunQuery
 
 if TYPE_CHECKING:
+    from reyn.journal import RunRow
     from reyn.journal.canonical import ReadBlob
+    from reyn.runs.reading import RunPage
 
 
 class RecordedMessage(msgspec.Struct, frozen=True):
@@ -45,6 +48,29 @@ class ChatOverview(msgspec.Struct, frozen=True):
     title: str
     first: str
     messages: int
+
+
+_NEWEST_RUNS = 500
+"""How many of the newest runs are looked at for conversations with agents that the project has no more."""
+
+
+def latest_conversations(page: Callable[..., RunPage], agents: Iterable[str], limit: int) -> list[RunRow]:
+    """Return conversations, the latest first, without reading all runs.
+
+    They are those of each agent that began last, and those among the newest runs.
+
+    Args:
+        page: Returns a page of the list of runs, as `Runs.page`.
+        agents: The agents of the project.
+        limit: The number of conversations of each agent.
+    """
+    newest = page(RunQuery(top=True), limit=_NEWEST_RUNS).rows
+    found = {row.run_id: row for row in newest if row.skill.startswith(kinds.AGENT_PREFIX)}
+    for agent in agents:
+        rows = page(RunQuery(skill=f"{kinds.AGENT_PREFIX}{agent}", top=True), limit=limit).rows
+        found |= {row.run_id: row for row in rows}
+    conversations = (row for row in found.values() if not row.parent)
+    return sorted(conversations, key=lambda row: (row.updated, row.run_id), reverse=True)
 
 
 def read_messages(events: Iterable[Event], content: ReadBlob) -> list[RecordedMessage]:

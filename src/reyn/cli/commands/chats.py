@@ -58,8 +58,12 @@ def list_(limit: int) -> Report:
 
 
 def _list(limit: int) -> Report:
-    runs = open_existing_project().runs
-    entries = [_entry(runs, row) for row in _conversations(runs)[:limit]]
+    from reyn.chat.services.snapshot_journal import latest_conversations
+
+    runtime = open_existing_project()
+    runs = runtime.runs
+    latest = latest_conversations(runs.page, runtime.project.agents, limit)
+    entries = [_entry(runs, row) for row in latest[:limit]]
     table = table_lines(_HEADER, [_cells(entry) for entry in entries])
     return Report(entries, table if entries else ["no conversations; start one with `reyn chat`"])
 
