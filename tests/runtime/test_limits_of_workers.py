@@ -243,3 +243,20 @@ def test_a_called_run_that_does_not_come_does_not_keep_its_slot(monkeypatch: pyt
     with slots_of(journal, row_of(journal, "b"), limits) as missing:
         assert not missing
     assert [one.queue for one in journal.wakes()] == ["queue:default", "default"]
+
+
+def test_the_queue_is_listed_with_as_many_questions_for_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def scenario() -> None:
+        async with open_project(tmp_path, MemoryJournal()) as rt:
+            for number in range(30):
+                rt.submit("pair", IN, run_id=f"r{number:02}")
+            asked: list[str] = []
+            for name in ("workers", "wakes", "claimed", "is_claimed"):
+                method = getattr(MemoryJournal, name)
+                monkeypatch.setattr(
+                    MemoryJournal, name, lambda *given, name=name, method=method: asked.append(name) or method(*given)
+                )
+            assert [one.run_id for one in rt.workers.queued()] == [f"r{number:02}" for number in range(30)]
+            assert sorted(asked) == ["claimed", "wakes", "workers"]
+
+    asyncio.run(scenario())

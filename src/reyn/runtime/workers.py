@@ -15,6 +15,7 @@ from reyn.engines import Serving, start_engine
 from reyn.journal.indexing import index_runs
 from reyn.journal.slots import call_next, call_others, limit_name
 from reyn.journal.submission import DEFAULT_QUEUE
+from reyn.journal.wakes import in_delivery_order
 from reyn.journal.workers import WorkerReport
 from reyn.runtime.executor import RunExecutor
 from reyn.runtime.submitting import PROJECT_LABEL, all_slot_limits, drive, submit_existing
@@ -72,23 +73,33 @@ class Workers:
 
     def queued(self) -> list[QueuedRun]:
         """Return the submitted runs that have something to do and that no worker executes, in their order."""
-        journal, found = self._services.existing_journal, {}
-        for wake in sorted(journal.wakes(), key=lambda one: (-one.priority, one.seq)):
-            row = journal.find(wake.run_id)
-            if row is not None and row.status == "running" and row.queue and not journal.is_claimed(row.run_id):
-                reason = self.reason(row)
-                found[row.run_id] = QueuedRun(row.run_id, row.skill, row.queue, row.priority, row.updated, reason)
-        return list(found.values())
+        journal, reports = self._services.existing_journal, self.all()
+        wakes = in_delivery_order(journal.wakes())
+        lines = {one.run_id: one.queue for one in wakes if limit_name(one.queue)}
+        found = dict.fromkeys(one.run_id for one in wakes)
+        claimed = journal.claimed(found)
+        rows = [row for run in found if run not in claimed and (row := journal.find(run)) is not None]
+        return [
+            QueuedRun(
+                *(row.run_id, row.skill, row.queue, row.priority, row.updated),
+                self._reason(row, reports, lines.get(row.run_id, "")),
+            )
+            for row in rows
+            if row.status == "running" and row.queue
+        ]
 
     def reason(self, row: RunRow) -> str:
         """Return why no worker executes a queued run."""
-        settings = self._services.config.workers
-        for wake in self._services.existing_journal.wakes(row.run_id):
-            if name := limit_name(wake.queue):
-                count = all_slot_limits(settings).get(wake.queue)
-                return f"the limit of the {name} is reached{f': {count} at once' if count else ''}"
+        wakes = self._services.existing_journal.wakes(row.run_id)
+        return self._reason(row, self.all(), next((one.queue for one in wakes if limit_name(one.queue)), ""))
+
+    def _reason(self, row: RunRow, reports: Sequence[WorkerReport], line: str) -> str:
+        """Return why no worker executes a run, which may wait in the line of a limit."""
+        if line:
+            count = all_slot_limits(self._services.config.workers).get(line)
+            return f"the limit of the {limit_name(line)} is reached{f': {count} at once' if count else ''}"
         now = self._services.clock.now()
-        live = [one for one in self.all() if row.queue in one.queues and not is_lost(one, now)]
+        live = [one for one in reports if row.queue in one.queues and not is_lost(one, now)]
         if not live:
             return f"no worker serves the queue `{row.queue}`"
         refusals = [one.refusals[row.run_id] for one in live if row.run_id in one.refusals]
