@@ -14,7 +14,7 @@ from reyn.functions import tool
 from reyn.journal import MemoryJournal
 from reyn.models import ModelAnswer, ToolCall
 from tests.kernel.test_turn_abort import forever, reached
-from tests.support import act, finish, write_skill
+from tests.support import act, file, finish, write_skill
 
 
 class Post:
@@ -131,5 +131,31 @@ def test_a_fork_asks_about_a_sub_run_that_acted_and_one_before_it_names_its_unsa
             [warning] = (await rt.fork("k", at=first, listener=received.append)).warnings
             assert done in warning
             assert done in received[0].data["repeats"]  # before anything is executed
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("others", [0, 9])
+def test_a_fork_says_which_files_of_its_visit_were_restored(tmp_path: Path, others: int):
+    async def scenario() -> None:
+        post = Post(tmp_path)
+        post.interrupts = ""
+        write_skill(tmp_path, "both", {"work": ["end"]}, ops={"work": "send, file"})
+        names = ["output/x.txt", *(f"output/{number}.txt" for number in range(others)), "workspace:own.txt"]
+        writes = [file("write", name, content="1") for name in names]
+        async with post.rt as rt:
+            post.answers = [act({"kind": "send", "letter": "a"}, *writes), "no", "no", "no"]
+            assert (await rt.run("both", {"text": "in"}, run_id="k")).status == "failed"
+            assert not (tmp_path / "output/x.txt").exists()
+            post.answers = [finish()]
+            [warning] = (await rt.fork("k", run_id="f")).warnings
+            assert "restored files: `output/" in warning
+            assert "workspace:" not in warning
+            assert ("and 5 more" in warning) is bool(others)
+            assert post.sent == ["a"]
+            post.answers = [finish()]
+            first = next(event.seq for event in rt.runs.events("k") if event.kind == "llm_requested")
+            [early] = (await rt.fork("k", at=first)).warnings  # before the files were written
+            assert "restored files" not in early
 
     asyncio.run(scenario())

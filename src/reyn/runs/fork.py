@@ -21,6 +21,7 @@ from reyn.models.scripted import to_reply
 from reyn.runs.reader import ReadEvent, read_run
 from reyn.skills import Skill, pin
 from reyn.skills.inputs import to_artifact
+from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
@@ -177,6 +178,21 @@ class OpenVisit:
         is_before_effect = (read.body.origin == "outside" or seq in self._places) and seq not in self._unused
         is_stopped = state.status not in ("running", "cancelled") or state.aborted is not None
         return is_before_effect and state.visit.is_open and not is_stopped
+
+
+def restored_after(events: Iterable[Event], seq: int) -> list[str]:
+    """Return the files outside the workspace that a run changed up to an event, and restored after it."""
+    changed: set[str] = set()
+    restored: set[str] = set()
+    for event in events:
+        if event.seq <= seq and event.kind in (kinds.WorkspaceUpdated.kind, kinds.ChildEnded.kind):
+            body = decode(event)
+            assert isinstance(body, kinds.WorkspaceUpdated | kinds.ChildEnded)
+            changes = (body.change,) if isinstance(body, kinds.WorkspaceUpdated) else body.changes
+            changed.update(change.path for change in changes)
+        elif event.seq > seq and event.kind == kinds.WorkspaceRestored.kind:
+            restored.update(event.data.get("restored", ()))
+    return sorted(path for path in changed & restored if not path.startswith(WORKSPACE))
 
 
 def fork_input(

@@ -29,6 +29,7 @@ from reyn.runs.fork import (
     fork_event,
     fork_input,
     own_answer,
+    restored_after,
     with_instructions,
 )
 from reyn.runs.preview import fault_of_draft
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
     _Blobs = tuple[Blob, ...]
+
+
+_MAX_PATHS = 5
+"""The restored files that a warning names."""
 
 
 async def fork(
@@ -85,12 +90,22 @@ async def fork(
         event = append_fork_event(journal, name, point.event, forked, blobs, services.clock.now(), more)
         world = executor.world(opened, observers)
         world.notify_listener(event)
-        if repeats:
-            where = f"the fork continues from event {point.event.seq} of `{row.run_id}`, and may repeat later ops"
-            world.warnings.append(f"{where}. {repeats}")
+        world.warnings += _warnings(journal, row.run_id, point, repeats)
         return await executor.execute(load_run(journal, name).tape, world)
 
     return await executor.claim_and_execute(name, start, observers)
+
+
+def _warnings(journal: Journal, run: str, point: ForkState, repeats: str) -> list[str]:
+    """Return what a fork may repeat, and which changes that its visit has made are no longer there."""
+    where, found = f"the fork continues from event {point.event.seq} of `{run}`", []
+    if repeats:
+        found.append(f"{where}, and may repeat later ops. {repeats}")
+    if point.state.visit.is_open and (paths := restored_after(journal.read(run), point.event.seq)):
+        names = ", ".join(f"`{path}`" for path in paths[:_MAX_PATHS])
+        more = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
+        found.append(f"{where}, after which this run restored files: {names}{more} are as before its visit")
+    return found
 
 
 def _check_answer(
