@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -57,6 +58,15 @@ def write_project(root: Path, visits: int) -> None:
     (root / "answers.jsonl").write_text("\n".join(lines) + "\n")
 
 
+def _free_port() -> int:
+    """Return a free port below those of outgoing connections: one of these may take it while the server is down."""
+    for port in range(20_000 + os.getpid() % 5_000, 30_000):
+        with suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
 class Server:
     """`reyn serve` in a process that can be killed. It keeps its port."""
 
@@ -66,7 +76,7 @@ class Server:
         arguments = [*self._command, "token", "new", "load", "--scope", "admin"]
         done = subprocess.run(arguments, env=self._environment, check=True, capture_output=True, text=True)
         self.token = done.stdout.strip()
-        self.port = 0
+        self.port = _free_port()
         self.start()
 
     def start(self) -> None:
@@ -74,7 +84,8 @@ class Server:
         arguments = [*self._command, "serve", "--port", str(self.port), "--json"]
         self._process = subprocess.Popen(arguments, env=self._environment, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self.port = int(json.loads(self._process.stdout.readline())["url"].rpartition(":")[2])
+        started = json.loads(self._process.stdout.readline())
+        assert started.get("url") == self.url, started
 
     def end(self, number: int = signal.SIGTERM) -> None:
         """End the server with a signal."""
