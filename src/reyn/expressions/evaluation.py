@@ -131,7 +131,9 @@ def _index(operand: Run, key: Run, at: int) -> Run:
         if type(value) is list and type(name) is int:
             if 0 <= name < len(value):
                 return value[name]
-            raise EvaluationError(at, f"the list has {len(value)} items, and none at {name}")
+            raise EvaluationError(
+                at, f"the list has {len(value)} item{'' if len(value) == 1 else 's'}, and none at {name}"
+            )
         if type(value) is dict:
             if type(name) is str and name in value:
                 return value[name]
