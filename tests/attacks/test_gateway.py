@@ -6,6 +6,7 @@ The operations are those of the table of the API, so that a new one is attacked 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -197,3 +198,30 @@ def test_the_time_to_draw_a_text_grows_with_its_length():
     source = files("reyn.gateway").joinpath("web", "markdown.js").read_text(encoding="utf-8")
     done = subprocess.run(["node", "-e", script], input=source, capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+SHOWN = """
+const source = require("fs").readFileSync(0, "utf8");
+const written = source.match(/const HIDDEN[^]*?coded\\);/)[0];
+const visible = eval(written.replace("export const visible =", "globalThis.shown =") + "shown");
+const texts = %s;
+console.log(JSON.stringify(texts.map((text) => visible(text))));
+"""
+HIDING = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180e\u200b\u200d\u200e\u202a\u202e\u2028\u2060\u2066\u2069\u3164\ufeff\uffa0"
+)
+HIDING += "\ufff9\x00\x07\x1b\r\x7f\x85\U000e0041\U000e0100\U0001d173"
+PLAIN_TEXTS = ["a\tb\nc", "\u05e9\u05dc\u05d5\u05dd", "\u2764\ufe0f", "na\u00efve \U0001f600", "\u0930\u093e\u092e"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_no_character_of_a_text_is_hidden_or_reorders_a_page():
+    texts = [f"a{char}b" for char in HIDING] + PLAIN_TEXTS
+    source = files("reyn.gateway").joinpath("web", "markdown.js").read_text(encoding="utf-8")
+    done = subprocess.run(
+        ["node", "-e", SHOWN % json.dumps(texts)], input=source, capture_output=True, text=True, check=True
+    )
+    shown = json.loads(done.stdout)
+    assert shown[-len(PLAIN_TEXTS) :] == PLAIN_TEXTS
+    for char, text in zip(HIDING, shown, strict=False):
+        assert text in (f"a\\u{ord(char):04x}b", f"a\\u{{{ord(char):x}}}b"), (hex(ord(char)), text)

@@ -4,8 +4,10 @@ import { html } from "./preact.js";
 
 const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|\[([^\[\]]{0,2000})\]\(([^)\s]{1,2000})\)|(https?:\/\/[^\s<>"')]+)/g;
 
-// Characters that reorder or hide text are written as their code.
-export const visible = (text) => text.replace(/[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+// Characters that reorder or hide text, or that a terminal would obey, are written as their code. Selectors of emoji are not.
+const HIDDEN = /(?![\t\n\ufe00-\ufe0f])[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\p{Cc}\u2028\u2029\ufff9-\ufffb]/gu;
+const coded = (one) => (one.length > 1 ? `\\u{${one.codePointAt(0).toString(16)}}` : `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+export const visible = (text) => text.replace(HIDDEN, coded);
 
 function link(text, target) {
   let address;
