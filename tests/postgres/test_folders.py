@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from reyn.engines import Outbox, Serving
 from reyn.journal import decode, kinds
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
+from reyn.models import ModelAnswer, ModelRequest
 from reyn.testing import ScriptedModel
 from tests.support import act, file, finish, question, write_skill
 
@@ -30,14 +33,14 @@ class Folders:
         self._address = address
         self._answers = answers
 
-    def open(self, name: str, text: str = "") -> OSRuntime:
+    def open(self, name: str, text: str = "", model: type[ScriptedModel] = ScriptedModel) -> OSRuntime:
         folder = self._root / name
         folder.mkdir(exist_ok=True)
         (folder / "reyn.yaml").write_text(text)
         if name == "desk":
             write_skill(folder, "writing", {"only": ["end"]}, ops={"only": "file, ask_user"})
-        model, journal = ScriptedModel(self._answers), PostgresJournal(self._address)
-        return OSRuntime.open(folder, model=model, journal=journal, trust=True)
+        journal = PostgresJournal(self._address)
+        return OSRuntime.open(folder, model=model(self._answers), journal=journal, trust=True)
 
     def files(self, name: str, run: str = "a") -> dict[str, bytes]:
         folder = self._root / name / ".reyn" / "workspace" / run
@@ -98,6 +101,51 @@ def test_the_files_of_a_run_are_on_the_worker_that_continues_it(tmp_path: Path, 
             await desk.runs.replay("a")
 
     asyncio.run(scenario())
+
+
+class Deadly(ScriptedModel):
+    """Kills its process when it is asked a third time."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        if request.answered == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await super().complete(request)
+
+
+def test_the_files_of_a_worker_that_was_killed_are_on_the_next_one(tmp_path: Path, address: JournalAddress):
+    content = "".join(map(chr, range(32, 3_000)))
+    answers = [
+        act(file("write", "workspace:a.txt", content=content), file("write", "workspace:b.txt", content="b")),
+        act(file("delete", "workspace:b.txt"), file("write", "workspace:c/d.txt", content="d\n")),
+        act(file("read", "workspace:c/d.txt")),
+        finish("done"),
+    ]
+    folders = Folders(tmp_path, address, answers)
+
+    async def submit() -> None:
+        async with folders.open("desk") as desk:
+            desk.submit("writing", IN, run_id="a")
+
+    async def be_killed() -> None:
+        async with folders.open("one", model=Deadly) as one:
+            await work(one)
+
+    async def take_over() -> None:
+        async with folders.open("two") as two:
+            due_at_once(two)
+            await work(two)
+            result = two.runs.result("a")
+            assert result.status == "finished", result
+            assert folders.files("two") == folders.files("one") == {"a.txt": content.encode(), "c/d.txt": b"d\n"}
+            assert [event.kind for event in two.runs.events("a")].count("llm_responded") == 4
+
+    asyncio.run(submit())
+    child = os.fork()
+    if not child:
+        asyncio.run(be_killed())
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    asyncio.run(take_over())
 
 
 def test_an_op_on_a_project_file_waits_for_a_worker_that_has_the_project(tmp_path: Path, address: JournalAddress):
