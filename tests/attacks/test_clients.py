@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from reyn.client import Client
 from reyn.client import transport as transports
 from reyn.errors import GatewayError
+from reyn.journal import RunRow
 
 LIMIT = 200_000
 TOKEN = "reyn_token"
@@ -31,6 +33,7 @@ USES: dict[str, Use] = {
     "events": lambda client: all_of(client.runs.events("a")),
     "pages": lambda client: client.runs.all(),
     "a stream": lambda client: all_of(client.runs.watch("a")),
+    "children": lambda client: client.runs.descendants("a"),
     "an archive": lambda client: all_of(client.runs.export("a")),
     "a start": lambda client: client.run("skill", {"text": "x"}),
 }
@@ -149,9 +152,10 @@ def test_what_is_no_event_is_an_error_of_the_server(data: bytes, monkeypatch: py
 
 EVENT = b'[{"seq":1,"run_id":"a","ts":1,"kind":"k","v":1,"prev":"","hash":"","data":{}}]'
 PAGE = b'{"runs":[],"next":"a","unindexed":0}'
+CHILDREN = msgspec.json.encode([RunRow(run_id="a.1", skill="s", rules=1, started=1)])
 
 
-@pytest.mark.parametrize(("use", "body"), [("events", EVENT), ("pages", PAGE)])
+@pytest.mark.parametrize(("use", "body"), [("events", EVENT), ("pages", PAGE), ("children", CHILDREN)])
 def test_what_repeats_itself_ends(use: str, body: bytes):
     server = Hostile(lambda: httpx2.Response(200, stream=httpx2.ByteStream(body)))
     with pytest.raises(GatewayError, match="again"):
