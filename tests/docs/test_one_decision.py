@@ -19,7 +19,7 @@ from tests.support import finish, go, two_phases
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "one-decision.md"
 MODEL = "reyn.models.scripted.ScriptedModel.complete"
-COMMIT = "reyn.journal.sqlite.SqliteJournal.append"
+COMMIT = "reyn.journal.stored.StoredJournal.append"
 MAX_HOPS = 20
 CONTINUED = {"reyn.kernel.visit.phase_executor._take_turns", "reyn.kernel.visit.turn.execute_single_llm_phase"}
 
