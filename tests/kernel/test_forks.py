@@ -311,7 +311,7 @@ def test_an_answer_that_does_not_fit_is_refused_before_a_fork_is_made(
         with pytest.raises(ForkImpossible, match="does not fit") as refused:
             rt.fork("k", at=at, answer=own, run_id="f")
         assert message in str(refused.value)
-        assert re.search(r"`reyn frame k \d+`", refused.value.hint)
+        assert re.search(r"The prompt at event \d+ ", refused.value.hint)
         assert [row.run_id for row in rt.runs.all()] == before
         assert not (project.root / ".reyn/workspace/f").exists()
         assert not project.model.requests

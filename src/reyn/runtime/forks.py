@@ -116,7 +116,7 @@ def _check_answer(
         seq = point.event.seq
         raise ForkImpossible(
             f"the answer does not fit model call {first[1].call} of run `{origin}`: {fault}",
-            hint=f"Fix the answer. `reyn frame {origin} {seq}` prints the prompt, with the form of the answer.",
+            hint=f"Fix the answer. The prompt at event {seq} of that run shows its form.",
         )
 
 
