@@ -14,7 +14,7 @@ import reyn
 from reyn.cli.app import COMMANDS as COMMAND_NAMES
 from reyn.cli.app import app
 from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint
-from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors
+from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors, hint_of
 
 PACKAGE = Path(reyn.__file__).parent
 LIBRARY = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.relative_to(PACKAGE).parts]
@@ -92,3 +92,12 @@ def parse(command: click.Command, arguments: list[str]) -> None:
 
 def test_every_finding_says_how_to_fix_it():
     assert [code for code, kind in FINDINGS.items() if not kind.fix or kind.fix == kind.meaning] == []
+
+
+@pytest.mark.parametrize("code", [code for code, text in NEXT_COMMANDS.items() if "`reyn resume RUN --retry" in text])
+def test_the_fix_of_a_result_names_the_command_that_resumes_it(code: str):
+    general = hint_of(code)
+    assert "`reyn resume r --allow-unsafe-python --retry`" in full_hint(
+        code, general, "reyn resume r --allow-unsafe-python --retry"
+    )
+    assert "resume RUN" not in full_hint(code, general, "reyn resume r --allow-unsafe-python --retry")

@@ -360,6 +360,7 @@ def test_an_accepted_artifact_comes_with_its_canonical_json(data: dict[str, Any]
     assert json.loads(verdict.artifact_json) == {"type": "any", "data": data}
 
 
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 INNER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
@@ -374,6 +375,7 @@ INNER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required":
         ({"properties": {"next": {"$ref": "#"}}, "required": ["next"]}, {"next": {"next": {}}}),
         ({"patternProperties": {"^x": INNER}}, {"x": {}}),
         ({"properties": {"x": {"dependentRequired": {"a": ["b"]}}}}, {"x": {"a": 1}}),
+        ({"$schema": DRAFT_7, "properties": {"x": {"dependencies": {"a": ["b"], "c": INNER}}}}, {"x": {"a": 1}}),
     ],
 )
 def test_lenient_mode_follows_references_and_patterns(schema: dict, data: object):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from reyn.lint import lint_shared, lint_skill
 from reyn.ops import standard_ops
 from reyn.skills import Library
 from tests.kernel.support import Project
-from tests.support import NOTE, finish, write_skill
+from tests.support import NOTE, VOCABULARY, finish, write_skill
 
 STEP = "preprocessor:\n  - run_op: {op: {kind: file, op: read, pth: x}}\n"
 SAME_SCHEMAS = {"artifacts": {"other": NOTE}, "inputs": {"b": "note | other"}}
@@ -104,6 +106,38 @@ def test_phases_in_the_shared_folder_are_checked(tmp_path: Path, change: dict[st
     assert found == {"shared/phases/review.md"}
 
 
+def test_a_shared_phase_may_name_the_artifacts_of_the_skills_that_use_it(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, inputs={"b": "own"}, artifacts={"own": NOTE})
+    shared = tmp_path / "reyn" / "shared" / "phases"
+    shared.mkdir(parents=True)
+    (folder / "phases" / "b.md").rename(shared / "b.md")
+    for name in ("c", "d"):
+        text = (shared / "b.md").read_text()
+        (shared / f"{name}.md").write_text(text.replace("name: b", f"name: {name}").replace("own", "missing"))
+    assert [one.code for one in lint_skill(folder) if one.severity == "error"] == []
+    found = lint_shared(Library(tmp_path), VOCABULARY)
+    assert [(one.code, one.file.rpartition("/")[2]) for one in found if one.severity == "error"] == [
+        ("RYN117", "c.md"),
+        ("RYN117", "d.md"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["out", "note"])
+def test_an_artifact_that_cannot_be_read_hides_no_finding_about_the_phases(tmp_path: Path, name: str):
+    inputs = {"a": "note", "b": "out"}
+    folder = write_skill(
+        tmp_path,
+        "s",
+        {"a": ["b"], "b": ["end"]},
+        inputs=inputs,
+        artifacts={"out": NOTE},
+        ops=dict.fromkeys(inputs, "web_fetch"),
+    )
+    (folder / "artifacts" / f"{name}.yaml").write_text("type: [object")
+    codes = [(one.code, one.file.rpartition("/")[2]) for one in lint_skill(folder) if one.severity == "error"]
+    assert sorted(codes) == [("RYN111", f"{name}.yaml"), ("RYN127", "a.md"), ("RYN127", "b.md")]
+
+
 def test_shared_files_are_checked_even_if_no_skill_uses_them(tmp_path: Path):
     shared = tmp_path / "reyn" / "shared"
     for folder in ("phases", "artifacts"):
@@ -176,9 +210,15 @@ COMMANDS = [
     "{form} {argument}=a", "{form} --{argument} a", "{kind} {form} {argument} \u2192 a", "{kind}/{form}",
     "{kind}.{form}",
     "{kind}__{form}", "{form}_{kind}", "{form}{kind}", "`{kind} {form}`", "`{kind}-{form}`", "'{kind}', '{form}'",
-    "`{kind}` `{form}`",
+    "`{kind}` `{form}`", "{kind}-{form}",
     "{kind} > {form} {argument}=a", "the {kind} op", "op {form}", "{kind}(", "set kind to {kind}",
     "set `op` to `{form}`",
+]  # fmt: skip
+
+
+KIND_SPELLINGS: list[Callable[[str], str]] = [
+    str, str.upper, lambda kind: kind.replace("_", "-"), lambda kind: kind.replace("_", ""),
+    lambda kind: re.sub(r"_(.)", lambda found: found[1].upper(), kind), lambda kind: kind.title().replace("_", ""),
 ]  # fmt: skip
 
 
@@ -194,6 +234,13 @@ def generated_spellings() -> list[str]:
     return [
         *keys,
         *(text.upper() for text in keys),
+        *(
+            spelled(kind)
+            for kind in VOCABULARY.op_kinds
+            if kind.isidentifier() and "_" in kind
+            for spelled in KIND_SPELLINGS
+        ),
+        "mcp:git/log",
         *commands,
         "shell cmd=ls",
         "recall with query = x",

@@ -155,12 +155,25 @@ _BINDING = re.compile(r"`(?:secret://)?((?:env://)?\w+)` to (https?://[^\s,]*[^\
 _NAME = re.compile(r"\b(?:secret `|weights `|secret://)([A-Za-z0-9_.-]+)`")
 
 
-def full_hint(code: str, hint: str) -> str:
+_RESUMING = re.compile(r"`reyn resume RUN --retry(?: --upgrade)?`")
+
+
+def full_hint(code: str, hint: str, resuming: str = "") -> str:
     """Return a hint with the commands of its code.
 
     The commands are added to the general hint of a code, and to a specific hint that ends with the general one or names
     a secret or weights. Any other specific hint stays as it is.
+
+    Args:
+        code: The code of the error.
+        hint: The hint.
+        resuming: The command line that resumes this run. Others would fail again.
     """
+    shown = _full_hint(code, hint)
+    return _RESUMING.sub(lambda found: f"`{resuming}`" if resuming else found[0], shown)
+
+
+def _full_hint(code: str, hint: str) -> str:
     if hint == StoreUnavailable.foreign_hint:
         return f"{hint} `reyn runs` lists them, `reyn trust` makes the journal yours."
     if hint == QuestionUnknown.waiting_hint:

@@ -183,7 +183,8 @@ def result_lines(
     # Indented, so that no line of a file looks like a line of this command.
     yield from (f"    {part}" for part in preview.rstrip("\n").split("\n") if preview)
     if result.hint:
-        yield f"fix: {full_hint(result.code, result.hint)}"
+        resuming = command_line(action) if action is not None and action.verb == "resume" else ""
+        yield f"fix: {full_hint(result.code, result.hint, resuming)}"
     if result.code:
         yield f"more: {how_to_explain(result.code)}"
     if question is not None and question.suggestions:

@@ -44,8 +44,9 @@ def map_subschemas(
 def lenient(schema: Schema) -> Schema:
     """Return the schema with `required` and `dependentRequired` kept at the top level only, for the default mode.
 
-    They are dropped in the schemas of all parts of the value, also behind a `$ref` by JSON pointer, but never inside a
-    combinator, where a missing `required` would change which branch matches.
+    So are lists of fields in `dependencies`, their older form. They are dropped in the schemas of all parts of the
+    value, also behind a `$ref` by JSON pointer, but never inside a combinator, where a missing `required` would change
+    which branch matches.
     """
     return schema if isinstance(schema, bool) else _Relaxed(schema).root
 
@@ -66,7 +67,7 @@ class _Relaxed:
     def _relax(self, schema: Any, *, is_top: bool = False) -> Any:
         if not isinstance(schema, dict):
             return schema
-        kept = schema if is_top else {key: value for key, value in schema.items() if key not in _DEMANDS}
+        kept = schema if is_top else _without_demands(schema)
         relaxed = map_subschemas(kept, self._relax, (*_VALUES, "patternProperties"))
         reference = relaxed.get("$ref")
         if self._follows and isinstance(reference, str) and reference.startswith("#"):
@@ -84,6 +85,13 @@ class _Relaxed:
             name = self._copies[key] = f"lenient-{len(self._copies)}"
             self._definitions[name] = self._relax(steps[-1][1] if steps else self._schema, is_top=is_top)
         return _PREFIX + self._copies[key]
+
+
+def _without_demands(schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in schema.items() if key not in _DEMANDS}
+    if isinstance(older := kept.get("dependencies"), dict):
+        kept["dependencies"] = {name: part for name, part in older.items() if not isinstance(part, list)}
+    return kept
 
 
 def has_references(schema: Any) -> bool:

@@ -88,9 +88,9 @@ def _op_syntax(specs: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]],
     kinds = _any_of(kind for kind, _ in specs)
     forms = _any_of(name for _, named in specs for name, _ in named)
     arguments = _any_of(name for _, named in specs for _, names in named for name in names)
-    marked = _any_of(kind for kind, _ in specs if "_" in kind or ":" in kind)
+    marked = _any_of(kind for kind, _ in specs if "_" in kind or ":" in kind).replace("_", "[-_]?")
     pairs = [(re.escape(kind), _any_of(name for name, _ in named)) for kind, named in specs if any(dict(named))]
-    joined = "|".join(rf"{kind}(?:[._:/]|::|__|->)?{names}|{names}_?{kind}" for kind, names in pairs)
+    joined = "|".join(rf"{kind}(?:[-._:/]|::|__|->)?{names}|{names}_?{kind}" for kind, names in pairs)
     listed = "|".join(rf"{kind}[\"'`]?[-,\s/|>]+[\"'`]?{names}" for kind, names in pairs)
     commands = "|".join(rf"{kind}\s+{names}" for kind, names in pairs)
     words = rf"(?:[\s,;]+(?:with|using|and|op|{forms}){_MARKS}){{0,4}}[\s,;]+{_MARKS}"
@@ -99,7 +99,7 @@ def _op_syntax(specs: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]],
         rf"\b_{{0,2}}op{_MARKS}{_ASSIGNS}{_MARKS}(?:{forms}|{kinds})(?![^\W_])",
         rf"\bset\s+{_MARKS}(?:kind{_MARKS}\s+to\s+{_MARKS}{kinds}|op{_MARKS}\s+to\s+{_MARKS}{forms})(?![^\W_])",
         rf"\b{kinds}\((?!s\))",
-        rf"\b(?:{joined}|{marked})\b",
+        rf"\b(?:{joined}|{marked}|mcp:[\w.-]+/[\w.-]+)\b",
         rf"{_MARKS}\b{kinds}\b{_MARKS}\s+ops?\b",
         rf"\b(?:{kinds}|{forms}){_MARKS}{words}(?:--{arguments}\b|{arguments}{_MARKS}\s*(?:{_ARROWS}|:?=)\s*\S)",
         rf"\b(?:{commands})\s+(?:{arguments}\s*:|[\w-]+[./]\w)",

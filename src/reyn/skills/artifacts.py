@@ -11,6 +11,8 @@ from reyn.skills.names import is_valid_name
 from reyn.skills.values import BUILT_IN_TYPES, ArtifactType
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from reyn.jsonschema import Schema
     from reyn.skills.folder import SkillFolder
 
@@ -19,16 +21,27 @@ ANY_OBJECT = ArtifactType("artifact", {"type": "object"})
 
 
 class Artifacts:
-    """The artifact types that a skill can name. Each file is read once."""
+    """The artifact types that a skill can name. Each file is read once.
 
-    def __init__(self, folder: SkillFolder) -> None:
+    `elsewhere` are the names of types that those who use the folder may have, so that they are not unknown.
+    """
+
+    def __init__(self, folder: SkillFolder, elsewhere: Collection[str] = ()) -> None:
+        self._elsewhere = elsewhere
         self._folder = folder
         self._types: dict[str, ArtifactType | None] = {**BUILT_IN_TYPES}
 
     def get(self, source: Document, name: str, *path: str | int) -> ArtifactType | None:
         """Return the type with a name; report it at `path` of `source` if there is none."""
+        file = f"artifacts/{name}.yaml"
+        if name not in self._types and (not is_valid_name(name) or not self._folder.exists(file)):
+            if name not in self._elsewhere:
+                fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *BUILT_IN_TYPES])
+                message = f"unknown artifact `{name}`: no file `{file}`"
+                self._folder.report(source, codes.UNKNOWN_ARTIFACT, message, *path, fix=fix)
+            return None
         if name not in self._types:
-            self._types[name] = self._read(source, name, path)
+            self._types[name] = self._read(file, name)
         return self._types[name]
 
     def define(self, name: str, schema: Schema, source: Document, node: str) -> ArtifactType:
@@ -56,14 +69,7 @@ class Artifacts:
                 )
                 self._folder.report(document, codes.WRONG_NAME, message, fix=fix)
 
-    def _read(self, source: Document, name: str, path: tuple[str | int, ...]) -> ArtifactType | None:
-        file = f"artifacts/{name}.yaml"
-        if not is_valid_name(name) or not self._folder.exists(file):
-            fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *BUILT_IN_TYPES])
-            self._folder.report(
-                source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", *path, fix=fix
-            )
-            return None
+    def _read(self, file: str, name: str) -> ArtifactType | None:
         document = self._folder.read(file)
         if document is None:
             return None

@@ -95,6 +95,8 @@ def read_shared(vocabulary: Vocabulary, library: Library) -> LoadResult:
     reader = _SkillReader(library, vocabulary)
     with reader.files:
         loader = _Loader(reader, library.shared[0], ())
+        in_skills = {nfc(path.stem) for _, _, folder in library for path in (folder / "artifacts").glob("*.yaml")}
+        loader.artifacts = Artifacts(loader.folder, in_skills)
         if is_inside_project(library.shared[0]):  # a skill that uses a link to elsewhere has a finding
             loader.check_files()
     return LoadResult(None, sorted(loader.folder.findings), loader.folder, loader.sub_skills)
@@ -251,15 +253,13 @@ class _Loader:
         self.folder.findings += check_must(document, front, self.vocabulary)
         allowed = [member for kind in front.allowed_ops for member in members(kind, self.vocabulary)]
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
-        known = [artifact for artifact in inputs if artifact is not None]
+        known = [artifact for artifact in inputs if artifact is not None] or [ANY_OBJECT]
         for index, read in enumerate(front.reads):
             if state_name(read):
                 self._check_state_read(document, read, "reads", index)
             else:
                 self.artifacts.get(document, read, "reads", index)
         steps = self._steps(document, ("preprocessor",), front.preprocessor, known)
-        if len(known) < len(inputs):
-            return None
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["input"]
         fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}

@@ -242,7 +242,7 @@ def frame_command(
     With SKILL, INPUT is the input of the entry phase, or of the phase that --phase names; empty by default. With RUN,
     the command prints the last prompt at or before event SEQ; by default the last prompt of the run. With --next, it
     prints the prompt that a waiting run would send if the user replied TEXT. Nothing is recorded, and
-    nothing is executed but preprocessor steps that only read.
+    nothing is executed but the preprocessor steps of a phase where all of them only read.
 
     The form of the answer depends on the configured model, or on --model. If the model has native tools, they follow
     the messages. If a part of the prompt was truncated, a table with the size of each section follows.
