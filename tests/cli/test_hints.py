@@ -94,10 +94,12 @@ def test_every_finding_says_how_to_fix_it():
     assert [code for code, kind in FINDINGS.items() if not kind.fix or kind.fix == kind.meaning] == []
 
 
-@pytest.mark.parametrize("code", [code for code, text in NEXT_COMMANDS.items() if "`reyn resume RUN --retry" in text])
+RESUMED = [code for code, text in NEXT_COMMANDS.items() if re.search("`reyn resume RUN --retry(?: --upgrade)?`", text)]
+
+
+@pytest.mark.parametrize("code", RESUMED)
 def test_the_fix_of_a_result_names_the_command_that_resumes_it(code: str):
-    general = hint_of(code)
-    assert "`reyn resume r --allow-unsafe-python --retry`" in full_hint(
-        code, general, "reyn resume r --allow-unsafe-python --retry"
-    )
-    assert "resume RUN" not in full_hint(code, general, "reyn resume r --allow-unsafe-python --retry")
+    own = "reyn resume r --allow-unsafe-python --retry"
+    shown = full_hint(code, hint_of(code), own)
+    assert f"`{own}`" in shown
+    assert "resume RUN" not in shown
