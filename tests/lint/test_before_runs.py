@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from reyn.skills import Library
 from tests.kernel.support import Project
 from tests.support import NOTE, VOCABULARY, finish, write_skill
 
+EXAMPLES = sorted(Path(__file__).parents[2].glob("examples/graphs/reyn/project/*"))
 STEP = "preprocessor:\n  - run_op: {op: {kind: file, op: read, pth: x}}\n"
 SAME_SCHEMAS = {"artifacts": {"other": NOTE}, "inputs": {"b": "note | other"}}
 
@@ -136,6 +139,42 @@ def test_an_artifact_that_cannot_be_read_hides_no_finding_about_the_phases(tmp_p
     (folder / "artifacts" / f"{name}.yaml").write_text("type: [object")
     codes = [(one.code, one.file.rpartition("/")[2]) for one in lint_skill(folder) if one.severity == "error"]
     assert sorted(codes) == [("RYN111", f"{name}.yaml"), ("RYN127", "a.md"), ("RYN127", "b.md")]
+
+
+EXPRESSIONS = {
+    "a rule": ("RYN181", {"route": [{"when": "data.nope > 1", "to": "b"}, {"else": "end"}]}, {}),
+    "an edge": ("RYN181", {"a": {"b": {"text": "go", "when": "data.nope > 1"}, "end": "stop"}}, {}),
+    "a step": ("RYN181", {}, {"b": "preprocessor:\n  - expression: {condition: data.nope > 1}\n"}),
+}
+
+
+@pytest.mark.parametrize("what", EXPRESSIONS)
+@pytest.mark.parametrize(
+    "text", ["---\nname: [z\n---\n", "---\ntype: phase\nname: z\ninput: nothing\nallowed_ops: []\n---\nDo.\n"]
+)
+def test_a_phase_that_cannot_be_read_hides_no_finding_about_expressions_elsewhere(tmp_path: Path, what: str, text: str):
+    code, changed, keys = EXPRESSIONS[what]
+    graph: dict[str, Any] = {"a": ["route" if "route" in changed else "b", "end"], "b": ["z"], "z": ["end"]} | changed
+    folder = write_skill(tmp_path, "s", graph, phase_keys=keys)
+    if "route" in graph:
+        (folder / "phases" / "route.md").write_text("---\ntype: phase\nname: route\ninput: note\n---\n")
+    (folder / "phases" / "z.md").write_text(text)
+    codes = [one.code for one in lint_skill(folder) if one.severity == "error"]
+    assert code in codes
+    assert {"RYN111", "RYN117"} & set(codes)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_file_of_a_skill_can_be_broken(tmp_path: Path, example: Path):
+    for file in sorted(example.rglob("*")):
+        if file.suffix not in (".md", ".yaml") or file.name == "skill.md":
+            continue
+        root = tmp_path / file.name
+        shutil.copytree(example.parents[2], root, ignore=shutil.ignore_patterns(".reyn"))
+        broken = root / file.relative_to(example.parents[2])
+        broken.write_text("---\nname: [x\n---\n" if file.suffix == ".md" else "type: [object\n")
+        found = lint_skill(root / example.relative_to(example.parents[2]))
+        assert [one.file.rpartition("/")[2] for one in found if one.severity == "error"] == [file.name]
 
 
 def test_shared_files_are_checked_even_if_no_skill_uses_them(tmp_path: Path):
