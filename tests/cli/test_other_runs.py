@@ -74,7 +74,7 @@ def test_a_fork_takes_an_answer_that_fits_and_refuses_another(ran: Path, reyn):
     refused = reyn("fork", "r", "--answer", "own.json", "--run-id", "f")
     assert (refused.code, refused.out) == (2, "")
     assert "the answer does not fit model call" in refused.err
-    assert "reyn frame r" in refused.err
+    assert "The prompt at event" in refused.err
     assert [one["run_id"] for one in reyn("runs", "--json").json] == ["r"]
     (ran / "own.json").write_text(json.dumps(finish("mine")))
     assert '"text": "mine"' in reyn("fork", "r", "--answer", "own.json", "--run-id", "f").out

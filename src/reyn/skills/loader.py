@@ -95,7 +95,8 @@ def read_shared(vocabulary: Vocabulary, library: Library) -> LoadResult:
     reader = _SkillReader(library, vocabulary)
     with reader.files:
         loader = _Loader(reader, library.shared[0], ())
-        in_skills = {nfc(path.stem) for _, _, folder in library for path in (folder / "artifacts").glob("*.yaml")}
+        listed = (name for _, _, folder in library for name in reader.files.names(folder, "artifacts"))
+        in_skills = {nfc(name.removesuffix(".yaml")) for name in listed}
         loader.artifacts = Artifacts(loader.folder, in_skills)
         if is_inside_project(library.shared[0]):  # a skill that uses a link to elsewhere has a finding
             loader.check_files()
