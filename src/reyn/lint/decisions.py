@@ -9,9 +9,8 @@ from reyn.errors import codes
 from reyn.expressions import PlacedProblem, place
 from reyn.expressions.types import Type, kind_names, of_schema, words_for
 from reyn.skills.arrivals import accepted_by
-from reyn.skills.artifacts import ANY_OBJECT
-from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules
-from reyn.skills.graph import is_known, may_finish, predecessors, successors
+from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules, is_readable
+from reyn.skills.graph import may_finish, predecessors, successors
 from reyn.skills.step_expressions import StepList, checks_of_node, compile_step
 from reyn.skills.values import END
 
@@ -30,8 +29,10 @@ def rules_of_nodes(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[
     for node, rules in skill.rules.items():
         if len(rules) < len(document.value["graph"][node]):
             continue  # the loader has reported a rule
-        if not all(_is_readable(skill, one) for one in (node, *predecessors(skill, node), *successors(skill, node))):
-            continue  # the types that arrive are not known
+        # Without a file, the types that arrive follow from the nodes before it.
+        before = () if loaded.folder.exists(f"phases/{node}.md") else predecessors(skill, node)
+        if not all(is_readable(skill, one) for one in (node, *before, *successors(skill, node))):
+            continue
         for index, compiled in enumerate(compile_rules(skill, node)):
             path: KeyPath = ("graph", node, index)
             yield from expression_findings(document, path, compiled.problems)
@@ -44,7 +45,7 @@ def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iter
     """Report conditions on edges that are not valid, are never true, or may leave a phase without any edge."""
     document = loaded.document()
     for node in skill.conditions:
-        if not all(_is_readable(skill, one) for one in (node, *successors(skill, node))):
+        if not all(is_readable(skill, one) for one in (node, *successors(skill, node))):
             continue
         for one in compile_conditions(skill, node):
             path: KeyPath = ("graph", node, one.target, "when")
@@ -67,9 +68,9 @@ def _constant_condition(document: Document, path: KeyPath, condition: CompiledCo
 
 def expressions_of_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report expressions in steps that are not valid."""
-    is_whole = all(_is_readable(skill, node) for node in skill.graph)
+    is_whole = all(is_readable(skill, node) for node in skill.graph)
     for placed in skill.steps:
-        if not (is_whole if placed.phase is None else _is_readable(skill, placed.phase)):
+        if not (is_whole if placed.phase is None else is_readable(skill, placed.phase)):
             continue
         steps, index = _list_of(skill, placed), int(placed.path[-1])
         found = compile_step(skill, steps, index) if index < len(steps.steps) else None
@@ -81,11 +82,6 @@ def expressions_of_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Ite
         yield from expression_findings(document, path, found.problems)
         if found.condition is not None:
             yield from _constant_condition(document, (*path, "condition"), found.condition)
-
-
-def _is_readable(skill: Skill, node: str) -> bool:
-    """Return whether a node and the types that arrive at it could be read. Other files may have errors."""
-    return is_known(skill, node) and ANY_OBJECT not in skill.inputs_of(node)
 
 
 def _list_of(skill: Skill, placed: PlacedStep) -> StepList:

@@ -17,8 +17,10 @@ from reyn.expressions import (
     compile_expression,
 )
 from reyn.expressions.facts import NO_FACTS
-from reyn.expressions.types import SIZE, STRING_TYPE, Type, object_of, of_schema, union
+from reyn.expressions.types import ANY, SIZE, STRING_TYPE, Type, object_of, of_schema, union
+from reyn.skills.artifacts import ANY_OBJECT
 from reyn.skills.flow import LOCAL_ROOT, enrich, local_values
+from reyn.skills.graph import is_known
 from reyn.skills.state import state_type
 from reyn.skills.state_fields import STATE_ROOT
 
@@ -82,14 +84,20 @@ def local_values_of(skill: Skill, node: str) -> Schema | None:
     return local_values(phase.inputs, phase.preprocessor, skill.result_of) if phase is not None else None
 
 
+def is_readable(skill: Skill, node: str) -> bool:
+    """Return whether a node and the types that arrive at it could be read. Other files may have errors."""
+    return is_known(skill, node) and ANY_OBJECT not in skill.inputs_of(node)
+
+
 def variables_of(skill: Skill) -> dict[str, Type]:
     """Return the names that every expression of a skill can use."""
-    given = union(of_schema(one.schema) for one in skill.entry_inputs)
+    is_given = is_readable(skill, skill.entry)
+    given = union(of_schema(one.schema) for one in skill.entry_inputs) if is_given else ANY
     found = {
         "visits": object_of(dict.fromkeys(skill.graph, SIZE)),
         "run": object_of({"input": given, "started": STRING_TYPE}),
     }
-    return found | {STATE_ROOT: state_type(skill)} if skill.state else found
+    return found | {STATE_ROOT: state_type(skill) if is_given else ANY} if skill.state else found
 
 
 def compile_rules(skill: Skill, node: str) -> tuple[CompiledRule, ...]:

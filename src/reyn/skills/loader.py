@@ -254,7 +254,8 @@ class _Loader:
         self.folder.findings += check_must(document, front, self.vocabulary)
         allowed = [member for kind in front.allowed_ops for member in members(kind, self.vocabulary)]
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
-        known = [artifact for artifact in inputs if artifact is not None] or [ANY_OBJECT]
+        known = [artifact for artifact in inputs if artifact is not None]
+        known += [ANY_OBJECT] if len(known) < len(inputs) else []
         for index, read in enumerate(front.reads):
             if state_name(read):
                 self._check_state_read(document, read, "reads", index)
