@@ -14,7 +14,7 @@ import reyn
 from reyn.cli.app import COMMANDS as COMMAND_NAMES
 from reyn.cli.app import app
 from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint
-from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors, hint_of
+from reyn.errors import FAILURES_OF_SKILLS, FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors, hint_of
 
 PACKAGE = Path(reyn.__file__).parent
 LIBRARY = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.relative_to(PACKAGE).parts]
@@ -103,3 +103,12 @@ def test_the_fix_of_a_result_names_the_command_that_resumes_it(code: str):
     shown = full_hint(code, hint_of(code), own)
     assert f"`{own}`" in shown
     assert "resume RUN" not in shown
+
+
+@pytest.mark.parametrize("cls", [cls for cls in all_errors() if cls.code in NEXT_COMMANDS or "retry" in cls.hint])
+def test_a_hint_names_the_current_version_if_the_next_command_uses_it(cls: type[ReynError]):
+    """And the next command uses it for each failure whose cause is in the skill, of which a run has its own copy."""
+    is_in_skill = cls.code in FAILURES_OF_SKILLS
+    assert ("current version" in cls.hint and "retry" in cls.hint) == is_in_skill
+    assert ("--retry --upgrade" in NEXT_COMMANDS.get(cls.code, "")) == is_in_skill
+    assert any("--upgrade" in line for line in EXAMPLES.get(cls.code, ())) == is_in_skill

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from reyn.errors import QuestionUnknown, SkillNotFound, StoreUnavailable, hint_of
+from reyn.errors import DENIED_HINT, QuestionUnknown, SkillNotFound, StoreUnavailable, hint_of
 
 NEXT_COMMANDS = {
     "RYN101": "`reyn skills` lists the skills.",
@@ -23,6 +23,9 @@ NEXT_COMMANDS = {
     "RYN205": "`reyn show RUN` lists the ops of the visit, `reyn permissions explain SKILL` why one is denied, "
     "`reyn resume RUN --retry --upgrade` retries it.",
     "RYN206": "`reyn show RUN` lists the ops of the visit, `reyn resume RUN --retry --upgrade` retries it.",
+    "RYN208": "`reyn show RUN` shows the branches, `reyn resume RUN --retry --upgrade` retries it.",
+    "RYN210": "`reyn show RUN` shows the visit, `reyn resume RUN --retry --upgrade` retries it.",
+    "RYN211": "`reyn show RUN` shows the visit, `reyn resume RUN --retry --upgrade` retries it.",
     "RYN301": "`reyn resume RUN --retry` retries it.",
     "RYN302": "`reyn permissions list` lists the ids.",
     "RYN311": "`reyn secret allow {secret} {origin}` binds it.",
@@ -86,6 +89,9 @@ EXAMPLES = {
     "RYN204": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
     "RYN205": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
     "RYN206": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
+    "RYN208": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
+    "RYN210": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
+    "RYN211": ("reyn show order-17", "reyn resume order-17 --retry --upgrade"),
     "RYN301": ("reyn resume order-17 --retry",),
     "RYN302": ("reyn permissions list", "reyn permissions revoke 3"),
     "RYN311": ("reyn secret allow OPENAI_API_KEY https://api.openai.com",),
@@ -174,6 +180,8 @@ def full_hint(code: str, hint: str, resuming: str = "") -> str:
 
 
 def _full_hint(code: str, hint: str) -> str:
+    if hint == DENIED_HINT:
+        return f"{hint} {NEXT_COMMANDS['RYN205']}"
     if hint == StoreUnavailable.foreign_hint:
         return f"{hint} `reyn runs` lists them, `reyn trust` makes the journal yours."
     if hint == QuestionUnknown.waiting_hint:

@@ -192,8 +192,8 @@ class JoinFailed(ContractError, code="RYN208", exit_code=1):
     """The join of a fan-out cannot be met: too many branches failed, or there are too few or too many items."""
 
     hint = (
-        "Inspect the branches that the message names, then retry the run: branches that completed are not repeated. "
-        "`need` and `on_item_error` of the node say how many have to complete."
+        "Inspect the branches that the message names, fix the skill, then retry with the current version; branches "
+        "that completed are not repeated. `need` and `on_item_error` of the node say how many have to complete."
     )
 
 
@@ -202,7 +202,7 @@ class WorkNotDone(ContractError, code="RYN205", exit_code=1, error_name="rejecte
 
     hint = (
         "If the op was denied, grant what the message names. Otherwise read the turns of the visit, say in the "
-        "instructions when to use the op, or raise `max_act_turns`; then retry."
+        "instructions when to use the op, or raise `max_act_turns`; then retry with the current version of the skill."
     )
 
 
@@ -228,6 +228,31 @@ class FillFailed(ContractError, code="RYN206", exit_code=1):
     """An op that fills a field of a result did not happen in the visit, or its value does not fit the field."""
 
     hint = "Add the op to `must` of the phase, or make the field optional; then retry with the current version."
+
+
+FAILURES_OF_SKILLS = tuple(
+    error.code
+    for error in (
+        AnswersRejected,
+        StepFailed,
+        SubRunFailed,
+        WorkNotDone,
+        FillFailed,
+        JoinFailed,
+        ConditionFailed,
+        StateFailed,
+    )
+)
+"""Failures whose cause is in a skill: a run has its own copy of it, so that a retry needs the current version.
+
+They are the result of a sub-run, with which its parent continues. Any other failure (an unavailable model) stops the
+parent as well.
+"""
+DENIED_HINT = (
+    "Do what the message says, change the rule that it names, or change the skill; then retry with the current version "
+    "of the skill, because a run has its own copy of it."
+)
+"""The hint of such a failure if a permission rule or a person denied what a step or a node does."""
 
 
 class TranscriptInvalid(ContractError, code="RYN220"):

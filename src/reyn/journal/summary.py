@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import HistoryInvalid, hint_of, turn_hint
+from reyn.errors import DENIED_HINT, FAILURES_OF_SKILLS, HistoryInvalid, hint_of, turn_hint
 from reyn.journal import kinds, lifecycle
 from reyn.journal.lifecycle import Lifecycle, settle
 from reyn.journal.registry import Body, Event, decode
@@ -200,8 +200,9 @@ def _excerpt(text: bytes) -> str:
 def _error_of(summary: RunSummary) -> tuple[str, str]:
     """Return code and hint of a failed run, or of the last turn of a conversation; empty if neither failed."""
     if summary.status == "failed":
-        code = summary.stop.code
-        return code, (summary.stop.hint or hint_of(code)) if code else ""
+        code, is_denied = summary.stop.code, summary.stop.error_name == "denied"
+        general = DENIED_HINT if is_denied and code in FAILURES_OF_SKILLS else hint_of(code)
+        return code, (summary.stop.hint or general) if code else ""
     code = summary.wait.code if summary.status == "waiting" and summary.wait is not None else ""
     return code, turn_hint(code) if code else ""
 

@@ -6,7 +6,7 @@ protocol by which a process replies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,11 +14,11 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.config.budgets import BUDGET_LIMITS, MESSAGE_LIMITS
 from reyn.errors import (
-    AnswersRejected,
+    FAILURES_OF_SKILLS,
     ApprovalUnnamed,
     BlobMissing,
-    FillFailed,
     ImagesUnsupported,
+    JoinFailed,
     JournalError,
     NextAction,
     PromptTooLong,
@@ -30,7 +30,7 @@ from reyn.errors import (
     SubRunFailed,
     WorkNotDone,
 )
-from reyn.journal import ENDED, Journal, RunRow, decode, kinds
+from reyn.journal import ENDED, Event, Journal, RunRow, decode, kinds
 from reyn.journal.family import OpenQuestion, descendants, edited_field, open_question, parse_reply, root_run
 from reyn.journal.results import display_status
 from reyn.journal.summary import SECOND, RunSummary, limit_of, summarize
@@ -74,28 +74,53 @@ def retry_action(journal: Journal, run_id: str) -> NextAction:
     """Return how to retry a failed run, with what a retry needs in order not to fail again for the same reason."""
     from reyn.permissions.gate import SWITCHES
 
-    denied = function = ""
+    function = ""
     try:
         events = list(journal.read(run_id))
-        summary = summarize(events)
+        summary, denied = summarize(events), _denied(journal, events)
         for event in events:
             if event.kind == kinds.RunStarted.kind:
                 function = msgspec.json.decode(journal.blob(event.data["skill_hash"]), type=_Pinned).function
-            elif event.kind == kinds.PermissionDenied.kind:
-                denied = event.data["rule"]
     except (JournalError, msgspec.MsgspecError):  # its events are damaged
         return NextAction("verify", run_id)
-    code = summary.stop.code
-    is_denied = code in (StepFailed.code, WorkNotDone.code) and denied in SWITCHES
-    switches = (SWITCHES[denied],) if is_denied else ()
+    code, last = summary.stop.code, denied[-1] if denied else ()
+    is_switched_off = bool(last) and all(rule in SWITCHES for rule in last)
     return NextAction(
         "resume",
         run_id,
         retry=True,
-        upgrade=code in _IN_SKILL and not switches and not function,
+        upgrade=code in FAILURES_OF_SKILLS and not is_switched_off and not function,
         model=code in _IN_MODEL,
-        switches=switches,
+        switches=tuple(dict.fromkeys(SWITCHES[rule] for rules in denied for rule in rules if rule in SWITCHES)),
     )
+
+
+def _denied(journal: Journal, events: Iterable[Event]) -> list[tuple[str, ...]]:
+    """Return the rules that denied what failed visits of a run needed, also in their sub-runs, a tuple for each visit.
+
+    An earlier one may have failed for another option than the last: the next attempt needs both.
+    """
+    rules: list[str] = []
+    failed: list[tuple[str, ...]] = []
+    for event in events:
+        kind, data = event.kind, event.data
+        if kind == kinds.PermissionDenied.kind:
+            rules.append(data["rule"])
+        elif kind == kinds.ChildEnded.kind and data.get("artifact") is None:
+            below = _denied(journal, journal.read(data["run"])) if journal.find(data["run"]) else []
+            rules += below[-1] if below else ()
+        elif kind in _BEGINS or (kind == kinds.StepCompleted.kind and data["status"] != "failed"):
+            rules = []
+        elif kind in _FAILS:
+            failed.append(tuple(rules) if data.get("code") in _DENIABLE else ())
+            rules = []
+    return failed
+
+
+_DENIABLE = (StepFailed.code, SubRunFailed.code, JoinFailed.code, WorkNotDone.code)
+"""The codes of visits that fail for what was denied."""
+_BEGINS = (kinds.PhaseStarted.kind, kinds.PostprocessorStarted.kind)
+_FAILS = (kinds.PhaseFailed.kind, kinds.PostprocessorFailed.kind)
 
 
 class _Pinned(msgspec.Struct):
@@ -104,8 +129,6 @@ class _Pinned(msgspec.Struct):
     function: str = ""
 
 
-_IN_SKILL = (AnswersRejected.code, StepFailed.code, SubRunFailed.code, WorkNotDone.code, FillFailed.code)
-"""Failures whose cause is in the skill, of which a run has its own copy."""
 _IN_MODEL = (RecordingMissing.code, ImagesUnsupported.code, RequestRejected.code, PromptTooLong.code)
 """Failures of a model that the same request meets again."""
 

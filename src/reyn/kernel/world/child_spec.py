@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from reyn.errors import AnswersRejected, FillFailed, JoinFailed, StepFailed, SubRunFailed, WorkNotDone
+from reyn.errors import FAILURES_OF_SKILLS, SubRunFailed
 from reyn.journal import ENDED, Blob, kinds
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ MAX_CHILD_DEPTH = 8
 """The maximum nesting of children."""
 STOPPED = (*ENDED, "failed", "limited")
 """The statuses that no reply to a question changes."""
-_FINAL_FAILURES = tuple(
-    error.code for error in (AnswersRejected, StepFailed, SubRunFailed, JoinFailed, WorkNotDone, FillFailed)
-)
-"""Failures that are the result of the sub-run. Any other failure (an unavailable model) stops the parent as well."""
 
 
 class ChildSpec(NamedTuple):
@@ -82,7 +78,7 @@ class ChildEnd(NamedTuple):
 
 def is_final(state: RunState) -> bool:
     """Return whether a failure is the result of a sub-run, so that its parent continues with it."""
-    return state.status == "failed" and state.stop.code in _FINAL_FAILURES
+    return state.status == "failed" and state.stop.code in FAILURES_OF_SKILLS
 
 
 def charge_of(charge: kinds.Charge) -> kinds.Charge | None:
