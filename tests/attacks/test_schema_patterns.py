@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from reyn.jsonschema import PatternUnsupported, SchemaInvalid, compile_schema
 from reyn.jsonschema.patterns import units
 from reyn.jsonschema.validation import MAX_EXPLAINED, MAX_PATTERN_WORK, MAX_UNITS
 from reyn.ops.mcp.tool import _MAX_SCHEMA_BYTES, _check_schema
+from tests.attacks.support import with_limits
 from tests.support import read_skill, write_skill
 
 EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
@@ -128,20 +126,6 @@ def test_a_property_with_the_name_of_definitions_counts(name: str):
     doubling = {f"d{number}": {"allOf": [{"$ref": f"#/$defs/d{number + 1}"}] * 2} for number in range(26)}
     with pytest.raises(SchemaInvalid, match="expand"):
         compile_schema({"properties": {name: {"$ref": "#/$defs/d0"}}, "$defs": doubling | {"d26": {}}})
-
-
-def with_limits(program: str, *, seconds: int, megabytes: int) -> str:
-    """Run a program with limits of the system; return what it prints."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, preexec_fn=limit, check=False
-    )
-    assert done.returncode == 0, done.stderr[-500:]
-    return done.stdout
 
 
 SLOW_PATTERNS = [

@@ -72,7 +72,7 @@ def test_a_wrong_server_is_not_added(reyn, tmp_path: Path, args: tuple, words: s
     assert not (tmp_path / "reyn.local.yaml").exists()
 
 
-@pytest.mark.parametrize(("content", "words"), [("mcp: [", "not valid YAML"), ("- a", "not a mapping")])
+@pytest.mark.parametrize(("content", "words"), [("mcp: [", "invalid YAML"), ("- a", "not a mapping")])
 def test_a_server_is_not_added_to_a_file_that_cannot_be_read(reyn, tmp_path: Path, content: str, words: str):
     (tmp_path / "reyn.local.yaml").write_text(content)
     result = reyn("mcp", "add", "desk", "--", "program")

@@ -1,12 +1,14 @@
 """Build values from the events of the YAML parser.
 
-The event stream is read directly: no recursion, no tags, no duplicate keys, and a cap on the expansion of aliases.
+The event stream is read directly: no recursion, no tags, no duplicate keys. What comes out is bounded, not what goes
+in: an alias counts as much as what it stands for, in values and in characters.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+import re
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
@@ -16,11 +18,31 @@ from reyn.errors import Finding
 from reyn.errors.codes import BAD_YAML
 
 MAX_NODES = 50_000
+MAX_YAML_CHARACTERS = 1_000_000
+"""The largest number of characters in all keys and values. A file without aliases has as many bytes at most."""
+MAX_YAML_KEY = 1_024
+"""The longest key, as YAML has it for keys in one line. Findings about the values in a mapping repeat its key."""
+MAX_YAML_TAGS = 100
+"""The largest number of `%TAG` directives. The parser compares each with all others."""
 MAX_YAML_DEPTH = 64
+_TAG_DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])%TAG")
+
+
+class _Size(NamedTuple):
+    """The size of a value, with everything in it."""
+
+    nodes: int
+    characters: int
+
+    def plus(self, other: _Size) -> _Size:
+        return _Size(self.nodes + other.nodes, self.characters + other.characters)
 
 
 def build_value(text: str, file: str, first_line: int) -> tuple[Any, dict[KeyPath, Position]]:
     """Return the value of a YAML text, and where its parts are. `parse_yaml` documents the arguments and errors."""
+    if len(_TAG_DIRECTIVE.findall(text)) > MAX_YAML_TAGS:
+        message = f"the file has more than {MAX_YAML_TAGS} `%TAG` directives"
+        raise DocumentError(Finding(file, first_line, 1, BAD_YAML, message, "remove them: tags are not allowed"))
     try:
         builder = _Builder(file, first_line)
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
@@ -46,7 +68,7 @@ class _Container:
         self.path = path
         self.anchor = anchor
         self.key: str | None = None
-        self.size = 1
+        self.size = _Size(1, 0)
 
 
 class _Builder:
@@ -58,7 +80,7 @@ class _Builder:
         self.value: Any = None
         self.marks: dict[KeyPath, Position] = {}
         self._stack: list[_Container] = []
-        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._anchors: dict[str, tuple[Any, _Size]] = {}
         self._documents = 0
 
     def add(self, event: yaml.Event) -> None:
@@ -88,10 +110,12 @@ class _Builder:
         at = event.start_mark
         return Position(at.line + self.first_line, at.column + 1) if at else Position(self.first_line, 1)
 
-    def _grow(self, size: int, event: yaml.Event) -> None:
-        self._stack[-1].size += size
-        if self._stack[-1].size > MAX_NODES:
+    def _grow(self, size: _Size, event: yaml.Event) -> None:
+        grown = self._stack[-1].size = self._stack[-1].size.plus(size)
+        if grown.nodes > MAX_NODES:
             self._fail(event, f"the file expands to more than {MAX_NODES} values")
+        if grown.characters > MAX_YAML_CHARACTERS:
+            self._fail(event, f"the file expands to more than {MAX_YAML_CHARACTERS} characters")
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         self._check_tag(event)
@@ -120,17 +144,20 @@ class _Builder:
         self._check_tag(event)
         top = self._stack[-1] if self._stack else None
         if top is not None and isinstance(top.value, dict) and top.key is None:
+            if len(event.value) > MAX_YAML_KEY:
+                self._fail(event, f"a key is longer than {MAX_YAML_KEY} characters")
             if event.value in top.value:
                 self._fail(event, f"duplicate key `{event.value}`", "remove one of them")
             top.key = event.value
             self.marks[(*top.path, event.value)] = self._mark(event)
+            self._grow(_Size(0, len(event.value)), event)
             return
-        value = event.value if event.style else self._plain(event)
+        value, size = event.value if event.style else self._plain(event), _Size(1, len(event.value))
         self._insert(value, event)
         if event.anchor:
-            self._anchors[event.anchor] = (value, 1)
+            self._anchors[event.anchor] = (value, size)
         if top is not None:
-            self._grow(1, event)
+            self._grow(size, event)
 
     def _plain(self, event: yaml.ScalarEvent) -> Any:
         value = plain_scalar(event.value)

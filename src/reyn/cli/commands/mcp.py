@@ -163,21 +163,19 @@ def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
     """Add a server to a configuration file. What the file says already stays as it is, comments included."""
     import yaml
 
-    from reyn.documents import DocumentError, read_text
+    from reyn.documents import DocumentError, parse_yaml, read_text
     from reyn.folders import replace_file
+    from reyn.skills.yaml_nodes import YamlNodes
 
     if path.is_symlink():  # it may lead out of the project
         raise UsageError(f"{_LOCAL} is a symbolic link", hint="Replace the link by the file.")
     try:
         text = read_text(path, _LOCAL, inside=path.parent) if os.path.lexists(path) else ""
+        parse_yaml(text, _LOCAL)
     except DocumentError as error:
         raise UsageError(f"{_LOCAL}: {error.finding.message}", hint="Correct the file first.") from error
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())[:200]
-        raise UsageError(f"{_LOCAL} is not valid YAML: {problem}", hint="Correct the file first.") from error
-    if root is not None and not isinstance(root, yaml.MappingNode):
+    root = YamlNodes(text).root
+    if root.start_mark is not None and not isinstance(root, yaml.MappingNode):  # an empty file has no mark
         raise UsageError(f"{_LOCAL} is not a mapping", hint="Correct the file first.")
     servers = _child(_child(root, "mcp"), "servers")
     if _child(servers, server) is not None:
