@@ -18,6 +18,7 @@ everything outside of functions alone, such as the tables of protected names and
 """
 
 from __future__ import annotations
+import __future__
 
 import argparse
 import ast
@@ -152,20 +153,21 @@ def mutants_of(module: str) -> list[Mutant]:
     starts = [0]
     for row in content.splitlines(keepends=True):
         starts.append(starts[-1] + len(row))
-    original = _meaning(compile(content, "mutant", "exec"))
+    tree = ast.parse(content)
+    originals: dict[tuple[int, int], tuple[Any, ...] | None] = {}
     found: dict[tuple[int, int, bytes], Mutant] = {}
     counted: Counter[tuple[str, str, str]] = Counter()
-    for edit in sorted(_Finder().edits(ast.parse(content)), key=lambda edit: (edit.begins, edit.ends, edit.text)):
+    for edit in sorted(_Finder().edits(tree), key=lambda edit: (edit.begins, edit.ends, edit.text)):
         start = starts[edit.begins[0] - 1] + edit.begins[1]
         end = starts[edit.ends[0] - 1] + edit.ends[1]
         text = edit.text.encode()
         if content[start:end] == text or (start, end, text) in found:
             continue
         mutated = content[:start] + text + content[end:]
-        try:
-            if _meaning(compile(mutated, "mutant", "exec")) == original:
-                continue
-        except SyntaxError:
+        first, last = starts[edit.rows[0] - 1], starts[edit.rows[1]]
+        if (first, last) not in originals:
+            originals[first, last] = _meaning(content[first:last])
+        if _meaning(content[first:start] + text + content[end:last]) in (None, originals[first, last]):
             continue
         number = edit.begins[0]
         line, becomes = _line(content, number), _line(mutated, number)
@@ -185,9 +187,17 @@ def _line(content: bytes, number: int) -> str:
     return content.splitlines()[number - 1].decode().strip()
 
 
-def _meaning(code: CodeType) -> tuple[Any, ...]:
+def _meaning(statement: bytes) -> tuple[Any, ...] | None:
+    """Return what a statement of a module does, or `None` if it is invalid."""
+    try:
+        return _code(compile(statement, "mutant", "exec", flags=__future__.annotations.compiler_flag))
+    except SyntaxError:
+        return None
+
+
+def _code(code: CodeType) -> tuple[Any, ...]:
     """Return what a code object does, without the positions in its source."""
-    constants = tuple(_meaning(one) if isinstance(one, CodeType) else (type(one), one) for one in code.co_consts)
+    constants = tuple(_code(one) if isinstance(one, CodeType) else (type(one), one) for one in code.co_consts)
     return code.co_code, code.co_names, code.co_varnames, code.co_exceptiontable, constants
 
 
@@ -198,6 +208,8 @@ class _Edit:
     text: str
     function: str
     names: tuple[str, ...]
+    rows: tuple[int, int]
+    """The first and the last line of the statement of the module that contains it."""
 
 
 class _Finder:
@@ -206,11 +218,15 @@ class _Finder:
     def __init__(self) -> None:
         self._function = ""
         self._names: tuple[str, ...] = ()
+        self._rows = (1, 1)
         self._found: list[_Edit] = []
 
     def edits(self, tree: ast.Module) -> list[_Edit]:
         for statement in tree.body:
             self._names = tuple(_assigned(statement))
+            decorators = getattr(statement, "decorator_list", ())
+            assert statement.end_lineno is not None
+            self._rows = (min(one.lineno for one in (statement, *decorators)), statement.end_lineno)
             self._statement(statement, ())
         return self._found
 
@@ -228,6 +244,7 @@ class _Finder:
                 text,
                 self._function,
                 self._names,
+                self._rows,
             )
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import time
 from collections import Counter
@@ -46,8 +47,8 @@ ANSWER = "yes, go on"
 USAGE = Usage(100, 20)
 MAX_ATTEMPTS = 20
 """How often the operator continues a run before it counts as stuck."""
-KILL_STEP = 1 if os.environ.get("KILL_EVERYWHERE") else 7
-"""`make chaos` kills at every point; the default run at one point in seven."""
+KILL_STEP = 1 if os.environ.get("KILL_EVERYWHERE") else 7 if os.environ.get("CI") else 17
+"""`make chaos` kills at every point, CI at one point in seven, `make test` at one in seventeen."""
 JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm", "checkpoint.lock", "locks")
 
 
@@ -336,9 +337,17 @@ class Scenario:
         return wrong
 
 
-def kill_points(points: list[str], step: int = KILL_STEP) -> range:
-    """Return the numbers of the points at which this run of the tests kills."""
-    return range(1, len(points) + 1, min(step, KILL_STEP))
+def kill_points(points: list[str], step: int = KILL_STEP) -> list[int]:
+    """Return the numbers of the points at which this run of the tests kills: the first, the last, and one of each `step`.
+
+    The choice is random, so that a step does not always miss the same kind of point, and the same in every execution.
+    """
+    count = len(points)
+    if KILL_STEP == 1:
+        return list(range(1, count + 1))
+    chance = random.Random(count)
+    between = (chance.randrange(start, min(start + step, count)) for start in range(2, count, step))
+    return sorted({1, *between, count})
 
 
 def tree_of(root: Path) -> dict[str, tuple[int, bytes | None]]:

@@ -20,10 +20,10 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.world.inbox import InboxPolling
 from reyn.models import ModelAnswer, ToolCall
 from reyn.testing.crash import KILLED, Failpoints, in_child
-from tests.kernel.kill.scenario import KILL_STEP
+from tests.kernel.kill.scenario import kill_points
 
 PAY = (ToolCall("a", "pay", '{"amount": 5}'),)
-STEP = 1 if KILL_STEP == 1 else 23
+STEP = 23
 Answers = Callable[[list[str], list[str]], "str | tuple[ToolCall, ...]"]
 """The answer of a model to the texts of a user and the results of tools."""
 
@@ -133,7 +133,7 @@ class Bank:
         asyncio.run(work(points))
         names = points.reached
         always = {number + more for number, name in enumerate(names) if name.startswith("pay") for more in (1, 2, 3)}
-        for number in sorted(always | set(range(1, len(names) + 1, STEP))):
+        for number in sorted(always.union(kill_points(names, STEP))):
             self.reset()
             code = in_child(lambda number=number: asyncio.run(work(Failpoints(number))))
             assert code == KILLED, names[number - 1]

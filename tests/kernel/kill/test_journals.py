@@ -13,10 +13,10 @@ import pytest
 from reyn.errors import StoreUnavailable
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.testing.crash import KILLED, Failpoints, in_child
-from tests.kernel.kill.scenario import KILL_STEP, MeteredModel, Scenario, kill_points
+from tests.kernel.kill.scenario import MeteredModel, Scenario, kill_points
 from tests.kernel.kill.scenarios import pair, writing
 
-STEP = 1 if KILL_STEP == 1 else 29
+STEP = 29
 
 
 class ReplacingModel(MeteredModel):
@@ -38,7 +38,7 @@ def test_a_run_whose_journal_was_replaced_continues_in_the_one_that_it_had(arena
     points, state = scenario.rehearse(), scenario.root / ".reyn"
     before = state.with_name("before")
     stopped = 0
-    for number in range(1, len(points) + 1, STEP):
+    for number in kill_points(points, STEP):
         scenario.reset()
         if (code := in_child(lambda number=number: execute_replaced(scenario, number))) == 0:
             stopped += 1
@@ -74,7 +74,7 @@ class Announced(Failpoints):
 def test_a_caller_who_waits_for_a_process_that_is_killed_gets_the_result_of_one_execution(arena: Path):
     scenario = writing(arena / "project")
     points = scenario.rehearse()
-    for number in range(1, len(points) + 1, STEP):
+    for number in kill_points(points, STEP):
         scenario.reset()
         reading, writing_end = os.pipe()
 
@@ -93,4 +93,3 @@ def test_calls_of_one_process_that_is_killed_get_the_result_of_one_execution(are
     scenario = pair(arena / "project")
     scenario.runs *= 3
     assert scenario.kill_everywhere() == {}
-    assert len(kill_points(scenario.points)) > 3
