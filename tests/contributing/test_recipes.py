@@ -25,7 +25,7 @@ class Copy:
         self.source = folder / "src" / "reyn"
         self.project = folder / "project"
         self.project.mkdir()
-        shutil.copytree(PACKAGE, self.source, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PACKAGE, self.source)  # with its bytecode, of which only what a recipe changes is made anew
 
     def add(self, file: str, text: str) -> None:
         path = self.source / file
