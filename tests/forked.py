@@ -1,7 +1,7 @@
-"""Commands and programs in processes that have imported Reyn already, which takes most of the time of a start.
+"""Commands and programs in processes that have imported Reyn already: the import is most of what a start costs.
 
-They are forks of a process that imports Reyn and does nothing else, so nothing of a test is in them. What a start itself
-does (the script `reyn`, the imports) is tested with `subprocess`.
+They are forks of a process that imports Reyn and does nothing else, so nothing of a test is in them. What a start
+itself does (the script `reyn`, the imports) is tested with `subprocess`.
 """
 
 from __future__ import annotations
@@ -70,5 +70,6 @@ def _command(words: Sequence[str]) -> None:
 
 def _program(text: str) -> None:
     warnings.simplefilter("error", SyntaxWarning)
+    sys.path.insert(0, "")
     program = sys.modules["__main__"] = ModuleType("__main__")
     exec(compile(text, "<string>", "exec"), vars(program))
