@@ -340,7 +340,7 @@ class Scenario:
 def kill_points(points: list[str], step: int = KILL_STEP) -> list[int]:
     """Return the numbers of the points at which this run of the tests kills: the first, the last, one of each `step`.
 
-    Which one is chosen at random, because kinds of points recur at regular distances. It is the same in every execution.
+    Which one is random, because kinds of points recur at regular distances, and the same in every execution.
     """
     count = len(points)
     if KILL_STEP == 1:
