@@ -8,6 +8,7 @@ that refer to the next one twice are a few lines, and 26 of them expand to 67 mi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urljoin
 
@@ -19,11 +20,14 @@ Schema = dict[str, Any] | bool
 _VALUES = ("properties", "items", "prefixItems", "additionalProperties")
 """Keywords whose subschemas describe parts of the value."""
 _SUBSCHEMAS = (*_VALUES, "anyOf", "oneOf", "allOf", "patternProperties", "$defs", "definitions")
+_PARTS = (*_VALUES, "patternProperties", "additionalItems", "unevaluatedProperties", "unevaluatedItems")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _DEFINITIONS = ("$defs", "definitions")
-_IDENTIFIERS = ("$id", "$anchor", "$schema", *_DEFINITIONS)
+_IDENTIFIERS = ("$id", "$anchor", "$dynamicAnchor", "$schema", *_DEFINITIONS)
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _PREFIX = "#/$defs/"
+_BASE = "http://schema.invalid/"
+"""The base of relative identifiers in a schema without one. It is in no result."""
 _DEMANDS = ("required", "dependentRequired")
 
 
@@ -45,46 +49,120 @@ def lenient(schema: Schema) -> Schema:
     """Return the schema with `required` and `dependentRequired` kept at the top level only, for the default mode.
 
     So are lists of fields in `dependencies`, their older form. They are dropped in the schemas of all parts of the
-    value, also behind a `$ref` by JSON pointer, but never inside a combinator, where a missing `required` would change
-    which branch matches.
+    value, also behind a reference, but never inside a combinator, where a missing `required` would change which branch
+    matches.
     """
     return schema if isinstance(schema, bool) else _Relaxed(schema).root
 
 
 class _Relaxed:
-    """A schema whose parts require nothing. What it refers to is copied: a combinator may refer to it, too."""
+    """A schema whose parts require nothing.
+
+    What it refers to is copied, because a combinator may refer to it, too. A copy is a definition of the resource, the
+    nearest schema with an `$id`, that contains the original, so that the references in both lead to the same places.
+    """
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        self._schema = schema
-        self._copies: dict[tuple[str, bool], str] = {}
-        self._definitions: dict[str, Any] = {}
-        # The pointers in a resource of its own begin there.
-        self._follows = not any(_is_resource(part) for part in _subschemas(schema) if part is not schema)
-        self.root: dict[str, Any] = self._relax(schema, is_top=True)
-        if self._definitions:
-            self.root["$defs"] = {**self.root.get("$defs", {}), **self._definitions}
+        document: dict[str, Any] = deepcopy(schema)
+        self._resources = _Resources(document)
+        self._copies: dict[tuple[int, bool], str] = {}
+        self._added: dict[int, dict[str, Any]] = {}
+        relaxed = self._relax_parts(document, document, is_top=True)
+        for home in self._resources.all:
+            if added := self._added.get(id(home)):
+                holder = relaxed if home is document else home
+                holder["$defs"] = {**holder.get("$defs", {}), **added}
+        self.root = relaxed
 
-    def _relax(self, schema: Any, *, is_top: bool = False) -> Any:
+    def _relax(self, schema: Any, home: dict[str, Any], *, is_top: bool = False) -> Any:
         if not isinstance(schema, dict):
             return schema
+        if self._resources.is_resource(schema):  # it stays, for what refers to it by its `$id`
+            self._definitions(self._resources.root)[f"original-{len(self._copies)}"] = schema
+            return {"$ref": self._copy(schema, schema, home, is_top=is_top)}
+        return self._relax_parts(schema, home, is_top=is_top)
+
+    def _relax_parts(self, schema: dict[str, Any], home: dict[str, Any], *, is_top: bool = False) -> dict[str, Any]:
         kept = schema if is_top else _without_demands(schema)
-        relaxed = map_subschemas(kept, self._relax, (*_VALUES, "patternProperties"))
-        reference = relaxed.get("$ref")
-        if self._follows and isinstance(reference, str) and reference.startswith("#"):
-            relaxed["$ref"] = self._copy(reference, is_top=is_top) or reference
+        relaxed = map_subschemas(kept, lambda part: self._relax(part, home), _PARTS)
+        for name in self._resources.references:
+            found = self._resources.find(relaxed[name], home) if isinstance(relaxed.get(name), str) else None
+            if found is not None:
+                del relaxed[name]
+                relaxed["$ref"] = self._copy(*found, home, is_top=is_top)
+                break
         return relaxed
 
-    def _copy(self, reference: str, *, is_top: bool) -> str | None:
-        """Return a reference to a relaxed copy of a definition; `None` if it is not found by its pointer."""
-        pointer = unquote(reference[1:])
-        steps = _follow(self._schema, pointer) if not pointer or pointer.startswith("/") else None
-        if steps is None:
-            return None
-        key = (pointer, is_top)
+    def _copy(self, target: Any, home: dict[str, Any], source: dict[str, Any], *, is_top: bool) -> str:
+        """Return a reference from a resource to a relaxed copy of a target in another one, or in the same."""
+        key = (id(target), is_top)
         if key not in self._copies:
             name = self._copies[key] = f"lenient-{len(self._copies)}"
-            self._definitions[name] = self._relax(steps[-1][1] if steps else self._schema, is_top=is_top)
-        return _PREFIX + self._copies[key]
+            self._definitions(home)[name] = {}  # a placeholder, because the target may refer to itself
+            bare = target
+            if isinstance(target, dict):
+                bare = {word: part for word, part in target.items() if word not in _IDENTIFIERS}
+            self._definitions(home)[name] = self._relax(bare, home, is_top=is_top)
+        return f"{'' if home is source else self._resources.uri(home)}{_PREFIX}{self._copies[key]}"
+
+    def _definitions(self, home: dict[str, Any]) -> dict[str, Any]:
+        return self._added.setdefault(id(home), {})
+
+
+class _Resources:
+    """The resources of a schema: itself, and the schemas in it with an `$id`.
+
+    Attributes:
+        root: The schema.
+        all: The resources.
+        references: The keywords that refer to a schema. Where the dynamic scope decides, `$ref` alone is followed.
+    """
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.root = schema
+        self._uris: dict[int, str] = {}
+        self._named: dict[str, dict[str, Any]] = {}
+        self._anchors: dict[tuple[int, str], Any] = {}
+        self.all: list[dict[str, Any]] = []
+        self._read(schema, schema, _BASE)
+        self.references = _REFERENCES if len(self.all) == 1 else ("$ref",)
+
+    def is_resource(self, schema: dict[str, Any]) -> bool:
+        identifier = schema.get("$id")
+        return isinstance(identifier, str) and not identifier.startswith("#")
+
+    def uri(self, home: dict[str, Any]) -> str:
+        """Return the URI of a resource, which is valid in every other one."""
+        return self._uris[id(home)].removeprefix(_BASE.rstrip("/"))
+
+    def find(self, reference: str, home: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        """Return the target of a reference in a resource, and the resource that contains the target."""
+        uri, _, fragment = reference.partition("#")
+        found = self._named.get(urljoin(self._uris[id(home)], uri)) if uri else home
+        fragment = unquote(fragment)
+        if found is None or not fragment:
+            return None if found is None else (found, found)
+        if not fragment.startswith("/"):
+            target = self._anchors.get((id(found), fragment))
+            return None if target is None else (target, found)
+        steps = _follow(found, fragment)
+        if steps is None:
+            return None
+        inner = [part for _, part in steps if isinstance(part, dict) and self.is_resource(part)]
+        return steps[-1][1], inner[-1] if inner else found
+
+    def _read(self, value: Any, home: dict[str, Any], base: str) -> None:
+        if isinstance(value, dict):
+            if value is self.root or self.is_resource(value):
+                home, base = value, urljoin(base, value.get("$id", "")).partition("#")[0]
+                self.all.append(home)
+                self._uris[id(home)] = base
+                self._named.setdefault(base, home)
+            for name in ("$anchor", "$dynamicAnchor", "$id"):  # an anchor of draft 7 is an `$id`
+                if isinstance(anchor := value.get(name), str) and (name != "$id" or anchor.startswith("#")):
+                    self._anchors.setdefault((id(home), anchor.removeprefix("#")), value)
+        for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            self._read(inner, home, base)
 
 
 def _without_demands(schema: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +193,7 @@ class Definitions:
     def __init__(self, schema: dict[str, Any]) -> None:
         self.entries: dict[str, Any] = {}
         self._names: dict[int, str] = {}
-        self._resources = {part["$id"]: part for part in _subschemas(schema) if _is_resource(part)}
+        self._resources = _Resources(schema)
         self.root: dict[str, Any] = self._resolve(schema, schema)
 
     def entry(self, reference: str) -> Any:
@@ -126,12 +204,12 @@ class Definitions:
         """Return the schema with resolved references; `resource` is the nearest enclosing schema with an `$id`."""
         if not isinstance(schema, dict):
             return schema
-        resource = schema if _is_resource(schema) else resource
+        resource = schema if self._resources.is_resource(schema) else resource
         bare = {key: value for key, value in schema.items() if key not in _IDENTIFIERS and key != "$ref"}
         if isinstance(bare.get("items"), list):  # draft 7 and earlier
             bare |= {"prefixItems": bare["items"], "items": bare.get("additionalItems", {})}
         resolved = map_subschemas(bare, lambda part: self._resolve(part, resource))
-        target = self._find(schema["$ref"], resource) if isinstance(schema.get("$ref"), str) else None
+        target = self._resources.find(schema["$ref"], resource) if isinstance(schema.get("$ref"), str) else None
         return resolved if target is None else {"$ref": self._reference(*target)} | resolved
 
     def _reference(self, target: Any, resource: dict[str, Any]) -> str:
@@ -142,25 +220,6 @@ class Definitions:
             self.entries[name] = {}  # a placeholder, because the target may refer to itself
             self.entries[name] = self._resolve(target, resource)
         return _PREFIX + self._names[key]
-
-    def _find(self, reference: str, resource: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-        """Return the target of a reference and the resource that contains it."""
-        uri, _, fragment = reference.partition("#")
-        fragment = unquote(fragment)
-        if uri:
-            base = resource["$id"] if _is_resource(resource) else ""
-            named = self._resources.get(uri) or self._resources.get(urljoin(base, uri))
-            if named is None:
-                return None
-            resource = named
-        if not fragment or fragment.startswith("/"):
-            steps = _follow(resource, fragment)
-            if steps is None:
-                return None
-            enclosing = [value for _, value in steps if _is_resource(value)]
-            return (steps[-1][1] if steps else resource), (enclosing[-1] if enclosing else resource)
-        anchored = (part for part in _subschemas(resource) if part.get("$anchor") == fragment)
-        return next(((part, resource) for part in anchored), None)
 
 
 def _follow(value: Any, pointer: str) -> list[tuple[str | int, Any]] | None:
@@ -176,10 +235,6 @@ def _follow(value: Any, pointer: str) -> list[tuple[str | int, Any]] | None:
             return None
         steps.append((key, value))
     return steps
-
-
-def _is_resource(schema: Any) -> bool:
-    return isinstance(schema, dict) and isinstance(schema.get("$id"), str)
 
 
 def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
