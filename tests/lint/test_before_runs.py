@@ -221,6 +221,11 @@ PROSE = [
     "The path of the file is output. Limit: 5 lines.", "Delete the file path from the text.",
     "Use python if it is safe.",
     "The shell was closed; the query = nothing new.",
+    "Read (slowly) what the file (a text) says.", "Call the shop; use the file that was sent.",
+    "Search for the kind of file.",
+    "The operation was read aloud: it is safe.", "Which kind, file or folder, is the file for? Kind of both.",
+    "Read file after file; a file-based tool edits.", "Options: read, write, edit.",
+    "The file is the kind of text to edit.",
 ]  # fmt: skip
 
 
@@ -246,6 +251,8 @@ SIGNS = [
     ":", ": ", "=", " = ", "==", ":=", "->", " -> ", " --> ", " => ", " \u2192 ", " \u21d2 ", " \u279c ", " > ",
     " | ", "\uff1a",
     " \uff1d ", " ", " is ", " set to ", " must be ", " equals ",
+    "::", " <- ", " \u2254 ", " \u2208 ", " needs to be ", " has to be ", " shall be ", " being ", " equal to ",
+    " named ", " has the value ",
 ]  # fmt: skip
 COMMANDS = [
     "{kind} {form} {argument}=a", "{kind} {form} {argument} = a", "{kind} {form} {argument}: a",
@@ -258,6 +265,13 @@ COMMANDS = [
     "`{kind}` `{form}`", "{kind}-{form}",
     "{kind} > {form} {argument}=a", "the {kind} op", "op {form}", "{kind}(", "set kind to {kind}",
     "set `op` to `{form}`",
+    "kind({kind})", "op[{form}]", "{form}({argument})", "`{form}`({argument}='a')", "{kind}[{form}]",
+    '{kind}["{form}"]',
+    "{kind}={form}", "{kind}#{form}", "{kind}@{form}", "the {form} op", "the `{form}` operation", "the `{kind}` tool",
+    "call `{kind}`", "operation: {form}", "tool = `{kind}`", '"tool": "{kind}"', "ops: {kind}", "op_kind: {kind}",
+    "opKind={kind}", "op name: {form}", "{kind}-op", "{kind}Op", "op_{kind}", "{kind} {{{argument}: a}}",
+    '{form} {{"{argument}": "a"}}', "{kind} -{argument} a", "{form}.{kind}", "{form}-{kind}", "`{kind}` as `kind`",
+    "{kind} for the kind", "{form} as op", "k\u200bind: {kind}",
 ]  # fmt: skip
 
 

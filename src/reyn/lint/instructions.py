@@ -30,10 +30,15 @@ _CONTRACT_SYNTAX = re.compile(
 )
 _ARROWS = r"[-=~]*[>\u00bb\u2190-\u21ff\u2794-\u27bf\u27f0-\u27ff]"
 _ASSIGNS = (
-    rf"(?:\s*(?:{_ARROWS}|:?={{1,2}}|[:|~])\s*"
-    r"|\s+(?:(?:is|as|equals?|set\s+to|must|should|be)\s+){0,3})"
+    rf"(?:\s*(?:{_ARROWS}|<[-=]|:?\s?={{1,2}}|::?|[|~\u2208\u2254\u2261])\s*"
+    r"|\s+(?:(?:is|as|equals?|equal\s+to|set\s+to|must|should|shall|will|would|(?:has|have|needs?)\s+to|be|being"
+    r"|named|called|has\s+the\s+value)\s+){0,3})"
 )
 """What stands between a key and its value: a sign, or words that say so."""
+_HIDDEN = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+"""Characters that show nothing, and could part a name."""
+_QUOTES = r"[\"'`*\u2018-\u201f]{1,3}"
+_TOOLS = r"(?:op|operation|tool|function|command|call)s?"
 _NAMES = re.compile(r"[^\W\d_][\w-]*")
 _LITERALS = (
     (re.compile(r"(?<!\w)<(?!(?:br|b|i|p|em|ul|li|ol|code|strong|pre)>)[a-z][a-z0-9_-]{1,40}>"), "placeholder"),
@@ -66,7 +71,7 @@ def contract_syntax(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Find
                 message = f"the instructions describe the answer format: {match[0]!r}"
                 fix = "remove it: Reyn adds the answer format to the prompt"
                 yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
-            named = None if found else ops.search(normalize("NFKC", unescape(line)))
+            named = None if found else ops.search(_HIDDEN.sub("", normalize("NFKC", unescape(line))))
             if named is not None:
                 message = f"the instructions describe an op: {named[0]!r}"
                 fix = "say what to do in plain words: Reyn adds the ops and their syntax to the prompt"
@@ -90,7 +95,8 @@ def _op_syntax(specs: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]],
     arguments = _any_of(name for _, named in specs for _, names in named for name in names)
     marked = _any_of(kind for kind, _ in specs if "_" in kind or ":" in kind).replace("_", "[-_]?")
     pairs = [(re.escape(kind), _any_of(name for name, _ in named)) for kind, named in specs if any(dict(named))]
-    joined = "|".join(rf"{kind}(?:[-._:/]|::|__|->)?{names}|{names}_?{kind}" for kind, names in pairs)
+    joined = "|".join(rf"{kind}(?:[-._:/]|::|__|->)?{names}|{names}[-._:/]?{kind}" for kind, names in pairs)
+    bound = "|".join(rf"{kind}{_MARKS}[\[(=#@~+\\{{]{_MARKS}{names}" for kind, names in pairs)
     listed = "|".join(rf"{kind}[\"'`]?[-,\s/|>]+[\"'`]?{names}" for kind, names in pairs)
     commands = "|".join(rf"{kind}\s+{names}" for kind, names in pairs)
     words = rf"(?:[\s,;]+(?:with|using|and|op|{forms}){_MARKS}){{0,4}}[\s,;]+{_MARKS}"
@@ -98,10 +104,20 @@ def _op_syntax(specs: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]],
         rf"\b_{{0,2}}kind{_MARKS}{_ASSIGNS}{_MARKS}{kinds}(?![^\W_])",
         rf"\b_{{0,2}}op{_MARKS}{_ASSIGNS}{_MARKS}(?:{forms}|{kinds})(?![^\W_])",
         rf"\bset\s+{_MARKS}(?:kind{_MARKS}\s+to\s+{_MARKS}{kinds}|op{_MARKS}\s+to\s+{_MARKS}{forms})(?![^\W_])",
+        rf"\b(?:operation|tool|function|op[\s_-]?kind|op[\s_-]?name|ops){_MARKS}\s*[:=]\s*{_MARKS}(?:{kinds}|{forms})(?![^\W_])",
+        rf"\b(?:kind|op){_MARKS}[(\[{{]{_MARKS}(?:{kinds}|{forms}){_MARKS}[)\]}}]",
+        rf"\b{kinds}{_MARKS}\s+(?:as|for)\s+(?:the\s+)?{_MARKS}(?:kind|op)\b(?!\s+of\b)",
+        rf"\b{forms}{_MARKS}\s+as\s+(?:the\s+)?{_MARKS}op\b",
         rf"\b{kinds}\((?!s\))",
+        rf"\b{forms}{_MARKS}\({_MARKS}{arguments}\b",
+        rf"\b(?:{bound})(?![^\W_])",
+        rf"\b(?:{kinds}|{forms}){_MARKS}\s*\{{+\s*{_MARKS}{arguments}{_MARKS}\s*[:=]",
+        rf"\b{kinds}[-_]?ops?\b|\bops?[-_:]{kinds}\b",
+        rf"{_QUOTES}(?:{kinds}|{forms}){_QUOTES}\s+{_TOOLS}\b|\b(?:call|invoke|use)\s+(?:the\s+)?{_QUOTES}{kinds}{_QUOTES}",
+        rf"\b{forms}\s+ops?\b",
         rf"\b(?:{joined}|{marked}|mcp:[\w.-]+/[\w.-]+)\b",
         rf"{_MARKS}\b{kinds}\b{_MARKS}\s+ops?\b",
-        rf"\b(?:{kinds}|{forms}){_MARKS}{words}(?:--{arguments}\b|{arguments}{_MARKS}\s*(?:{_ARROWS}|:?=)\s*\S)",
+        rf"\b(?:{kinds}|{forms}){_MARKS}{words}(?:--?{arguments}\b|{arguments}{_MARKS}\s*(?:{_ARROWS}|:?=)\s*\S)",
         rf"\b(?:{commands})\s+(?:{arguments}\s*:|[\w-]+[./]\w)",
         rf"[\"'`](?:{listed})[\"'`]",
     )
