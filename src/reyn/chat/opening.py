@@ -15,6 +15,7 @@ from reyn.skills.agents import AGENTS, DEFAULT, Agent, Agents
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
+    from reyn.kernel.world.services import Listener
     from reyn.runtime import OSRuntime
 
 
@@ -25,8 +26,12 @@ def open_conversation(
     run_id: str | None = None,
     by: str = "",
     model: str | None = None,
+    listener: Listener | None = None,
 ) -> Conversation:
-    """Open a conversation on a runtime; `chat` of `reyn.OSRuntime` documents the arguments."""
+    """Open a conversation on a runtime; `chat` of `reyn.OSRuntime` documents the arguments.
+
+    `listener` receives every event of the conversation after it is durable.
+    """
     services = runtime.services
     if run_id is not None and runtime.runs.is_recorded(run_id):
         row = runtime.runs.find(run_id)
@@ -42,6 +47,7 @@ def open_conversation(
         agent=loaded,
         by=by,
         model=model,
+        listener=listener,
     )
 
 

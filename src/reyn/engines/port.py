@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from reyn.journal import Event
 
 DriveRun = Callable[[str], Awaitable[float | None]]
 """Executes a run; returns after how many seconds to call it again, or `None` if it has nothing to do any more."""
@@ -24,6 +27,7 @@ class Serving:
         labels: What it has that some runs need.
         active: The runs that it executes.
         refusals: Why it does not take runs, by run. `reyn queue` shows it.
+        listener: Receives every event of the runs that it executes, after it is durable.
         stop: Set it to drain: runs in progress are interrupted, and given back at once.
     """
 
@@ -33,6 +37,7 @@ class Serving:
     labels: Collection[str] = ()
     active: set[str] = field(default_factory=set)
     refusals: Refusals = field(default_factory=dict)
+    listener: Callable[[Event], None] | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 

@@ -60,10 +60,12 @@ class ChangeFeed:
 
     Args:
         journal: The journal.
+        observe: Receives every event of this process.
     """
 
-    def __init__(self, journal: Callable[[], Journal]) -> None:
+    def __init__(self, journal: Callable[[], Journal], observe: Callable[[Event], object]) -> None:
         self._open_journal = journal
+        self._observe = observe
         self._readers: dict[asyncio.Queue[FeedChange | None], None] = {}
         self._seen: dict[str, int] = {}
         self._open: set[str] = set()
@@ -73,6 +75,7 @@ class ChangeFeed:
 
     def publish(self, event: Event) -> None:
         """Pass on that a run of this process has an event."""
+        self._observe(event)
         if self._readers:
             self.look()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from reyn.chat import open_conversation
 from reyn.errors import RunBusy
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class OpenConversations:
             return self._open.get(run_id) or await self._opened_once(agent, run_id, by)
 
     async def _opened_once(self, agent: str | None, run_id: str | None, by: str) -> Conversation:
-        chat = self._runtime.chat(agent, run_id=run_id, by=by)
+        chat = open_conversation(self._runtime, agent, run_id=run_id, by=by, listener=self._changes.publish)
         try:
             await chat.open()
         except RunBusy:

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reyn.engines import Serving
 from reyn.errors import AddressUnsafe, ServerUnavailable
 from reyn.gateway.app import create_app
 from reyn.gateway.guard import access_log
 from reyn.gateway.site import Gateway
+from reyn.gateway.work import execute_submitted
+from reyn.journal.submission import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
     import uvicorn
 
     from reyn.api import ChatRuntime
 
+_log = logging.getLogger("reyn.gateway")
 _DRAIN_SECONDS = 10
 _BACKLOG = 2_048
 
@@ -35,6 +39,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         key: The file of its key.
         behind_proxy: The public address, such as `https://reyn.example.com`, of a proxy that encrypts.
         may_work: Whether the server executes runs.
+        concurrency: How many submitted runs it executes at once, where workers share them.
     """
 
     host: str = "127.0.0.1"
@@ -43,6 +48,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     key: str | None = None
     behind_proxy: str | None = None
     may_work: bool = True
+    concurrency: int = 4
 
     @property
     def is_loopback(self) -> bool:
@@ -108,12 +114,18 @@ async def serve(
     server = _server(config, site)
     bound.listen(_BACKLOG)  # from here on, a client can connect
     on_start(Started(url, f"{url}/login#{site.access.new_code()}"))
-    notifying = asyncio.ensure_future(runtime.project.notify(url))
+    serving = Serving(queues=(DEFAULT_QUEUE,), concurrency=settings.concurrency, listener=site.changes.publish)
+    beside = [asyncio.ensure_future(runtime.project.notify(url))]
+    if settings.may_work and (runtime.services.config.engine or runtime.services.journal.is_remote):
+        beside.append(asyncio.ensure_future(execute_submitted(runtime, serving)))
     try:
         await server.serve(sockets=[bound])
     finally:
-        notifying.cancel()
-        await asyncio.wait([notifying])
+        beside[0].cancel()
+        serving.stop.set()
+        for ended in await asyncio.gather(*beside, return_exceptions=True):
+            if isinstance(ended, Exception):
+                _log.error("a part of the server failed", exc_info=ended)
         await site.close()
         bound.close()
 

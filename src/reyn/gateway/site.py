@@ -9,6 +9,7 @@ from reyn.errors import RunNotFound, TokenMissing
 from reyn.gateway.access import AccessControl, Principal
 from reyn.gateway.changes import ChangeFeed
 from reyn.gateway.conversations import OpenConversations
+from reyn.gateway.metrics import CallTimes, Spending
 from reyn.gateway.work import BackgroundRuns
 from reyn.journal.family import root_run
 from reyn.journal.kinds import AGENT_PREFIX
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from reyn.journal.results import TokenScope
 
 SESSION_COOKIE = "reyn_session"
+_DAY = 24 * 3600 * 1_000_000
 
 
 class Gateway:
@@ -31,6 +33,8 @@ class Gateway:
         access: Tokens and sessions.
         work: The runs that this process executes.
         conversations: The conversations that it has open.
+        calls: How long model calls of this process took.
+        spending: What model calls were charged.
         changes: What changed in the journal, for streams.
         trials: Held while the cases of a skill run.
         streams: The number of open streams.
@@ -49,7 +53,9 @@ class Gateway:
         self.runtime = runtime
         services = runtime.services
         self.access = AccessControl(lambda: services.journal, services.clock.now, user)
-        self.changes = ChangeFeed(lambda: services.existing_journal)
+        self.calls = CallTimes()
+        self.spending = Spending(lambda days: services.budgets.day(services.clock.now() - days * _DAY))
+        self.changes = ChangeFeed(lambda: services.existing_journal, self.calls.observe)
         self.work = BackgroundRuns(runtime, self.changes, may_work=may_work)
         self.conversations = OpenConversations(runtime, self.work, self.changes)
         self.is_draining = False

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import ReynError, RunBusy
 
 if TYPE_CHECKING:
     from reyn.api import ChatRuntime
+    from reyn.engines import Serving
     from reyn.gateway.changes import ChangeFeed
     from reyn.journal import Event, RunRow
     from reyn.journal.results import RunResult
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     RunWork = Callable[..., Awaitable[RunResult | None]]
 
 _log = logging.getLogger("reyn.gateway")
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 60.0
+"""How long to wait, in seconds, before an engine that failed is used again."""
 
 
 class BackgroundRuns:
@@ -97,3 +101,17 @@ class BackgroundRuns:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+async def execute_submitted(runtime: ChatRuntime, serving: Serving) -> None:
+    """Execute submitted runs as `reyn worker` does, until `serving.stop` is set. An engine that fails is used again."""
+    pause = _FIRST_PAUSE
+    while not serving.stop.is_set():
+        try:
+            await runtime.workers.serve(serving=serving)
+            break
+        except ReynError as error:
+            _log.warning("submitted runs are not executed: %s %s", error.code, error.message)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(serving.stop.wait(), pause)
+            pause = min(_MAX_PAUSE, pause * 2)

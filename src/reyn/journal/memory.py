@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -29,7 +30,7 @@ from reyn.journal.workers import WorkerReport, is_forgotten
 if TYPE_CHECKING:
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.listing import IndexedRun, RunQuery
-    from reyn.journal.registry import Event
+    from reyn.journal.registry import Event, Status
     from reyn.journal.results import AccessToken, Approval
 
 
@@ -209,6 +210,9 @@ class MemoryJournal:
         return list(
             islice(matching_runs(query, map(self._rows.__getitem__, order), self._words.get, self._rows), limit)
         )
+
+    def count_by_status(self) -> dict[Status, int]:
+        return dict(Counter(row.status for row in self._rows.values() if row.status is not None))
 
     def unindexed(self, limit: int) -> list[UnindexedRun]:
         return [UnindexedRun(self._rows[name], mark) for name, mark in [*self._unindexed.items()][::-1][:limit]]

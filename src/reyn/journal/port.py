@@ -19,7 +19,7 @@ from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob
 from reyn.journal.lifecycle import RunRow, project, rebuild
-from reyn.journal.registry import GENESIS, Body, Event
+from reyn.journal.registry import GENESIS, Body, Event, Status
 from reyn.journal.spending import Balance, Postings, SpendRow, postings
 from reyn.journal.wakes import PendingWake, Wake
 
@@ -206,6 +206,9 @@ class Journal(Protocol):
         The newest are those that started last; of a search, those that were recorded last. An unknown `after` is
         ignored. A search finds runs whose words are stored.
         """
+
+    def count_by_status(self) -> dict[Status, int]:
+        """Count all runs, the imported ones and sub-runs included, by their status."""
 
     def unindexed(self, limit: int) -> list[UnindexedRun]:
         """Return runs whose words are not stored or not current, those recorded last first."""

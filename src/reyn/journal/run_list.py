@@ -115,6 +115,11 @@ def _stored(word: str) -> str:
     return word if word.isascii() else f"_{word.encode().hex()}"
 
 
+def read_counts(source: PageSource) -> dict[Status, int]:
+    """Count the runs by status; an index has the statuses of all of them."""
+    return dict(source.rows("SELECT status, count(*) FROM runs GROUP BY status", ()))
+
+
 def read_unindexed(source: PageSource, limit: int) -> list[UnindexedRun]:
     """Return runs whose words are not stored, the newest first."""
     query = f"{source.columns}, r.unindexed FROM runs r WHERE r.unindexed > 0 ORDER BY r.id DESC LIMIT ?"

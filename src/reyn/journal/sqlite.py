@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import Blob
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
-    from reyn.journal.registry import Event
+    from reyn.journal.registry import Event, Status
     from reyn.journal.spending import Balance, SpendRow
 
     Select = Callable[[str, tuple[Any, ...]], list[Any]]
@@ -306,6 +306,10 @@ class SqliteJournal(StoredJournal["Select"]):
             if query.search and not run_list.has_words(self._db.rows):
                 return []
             return run_list.read_page(self._run_list, query, limit, after)
+
+    def count_by_status(self) -> dict[Status, int]:
+        with self._db.errors:
+            return run_list.read_counts(self._run_list)
 
     def unindexed(self, limit: int) -> list[UnindexedRun]:
         with self._db.errors:

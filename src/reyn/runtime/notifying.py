@@ -11,6 +11,7 @@ import logging
 import os
 import platform
 import signal
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +20,7 @@ import msgspec
 from reyn.errors import ReynError
 from reyn.journal import NotificationDelivered, kinds
 from reyn.journal.family import root_run
+from reyn.journal.listing import RunQuery
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.inbox import take_messages
 from reyn.ops.budget import OpFailed
@@ -37,7 +39,9 @@ _LOOK_SECONDS = 1.0
 """How often to look for what opened or failed."""
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 300.0
 _OLDEST = 24 * 3600 * 1_000_000
-"""The age of failures, in microseconds, that a server still notifies about when it starts."""
+"""The age of failures, in microseconds, that are still notified."""
+_COMPLETE_SECONDS = 60.0
+_ANY, _OPEN, _PAGE = RunQuery(), RunQuery(("running", "waiting")), 200
 _MAX_AT_ONCE = 8
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "USER")
 _log = logging.getLogger("reyn.notify")
@@ -77,6 +81,8 @@ class Notifier:
         self._look_seconds = look_seconds
         self._first_pause = first_pause
         self._seen: dict[str, int] = {}
+        self._open: set[str] = set()
+        self._complete_at = 0.0
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
 
@@ -103,16 +109,31 @@ class Notifier:
 
     def _due(self) -> list[Notification]:
         """Return what opened or failed since the last look, and was not delivered."""
-        is_first, oldest = not self._seen, self._services.clock.now() - _OLDEST
-        found = []
-        for row in self._services.journal.runs():
-            if self._seen.get(row.run_id) == row.seq:
-                continue
-            self._seen[row.run_id] = row.seq
-            if not (is_first and row.status == "failed" and row.updated < oldest):
-                notification = self._notification(row)
-                found += [notification] if notification is not None else []
-        return found
+        is_complete = time.monotonic() >= self._complete_at
+        rows = self._rows(is_complete=is_complete)
+        changed = [row for row in rows.values() if self._seen.get(row.run_id) != row.seq]
+        looked_at = {run_id: row.seq for run_id, row in rows.items()}
+        self._seen = looked_at if is_complete else self._seen | looked_at
+        if is_complete:
+            self._complete_at = time.monotonic() + _COMPLETE_SECONDS
+        return [found for row in changed if (found := self._notification(row)) is not None]
+
+    def _rows(self, *, is_complete: bool) -> dict[str, RunRow]:
+        """Return the runs that can have something new: those that are or were open, and new ones.
+
+        A complete look has all that failed lately: a run can start and fail between two looks, and among many others.
+        """
+        journal = self._services.journal
+        rows = {row.run_id: row for row in journal.page(_ANY, _PAGE)}
+        failed = RunQuery(("failed",), since=self._services.clock.now() - _OLDEST)
+        for query in (_OPEN, failed) if is_complete else (_OPEN,):
+            after = ""
+            while page := journal.page(query, _PAGE, after):
+                rows |= {row.run_id: row for row in page}
+                after = page[-1].run_id
+        rows |= {run_id: row for run_id in self._open - rows.keys() if (row := journal.find(run_id)) is not None}
+        self._open = {row.run_id for row in rows.values() if row.status in _OPEN.statuses}
+        return rows
 
     def _notification(self, row: RunRow) -> Notification | None:
         """Return what is to be delivered about a run; `None` if there is nothing, or if it was delivered."""
@@ -122,7 +143,7 @@ class Notifier:
             return None
         if row.status == "waiting" and row.wait is not None and row.wait.run is None and not row.wait.is_message:
             event, subject = "question", row.wait.id
-        elif row.status == "failed" and not row.parent:
+        elif row.status == "failed" and not row.parent and row.updated >= self._services.clock.now() - _OLDEST:
             event, subject = "failed", ""
         else:
             return None

@@ -146,7 +146,8 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
         with slots_of(journal, row, limits) as missing_slot:
             if missing_slot:
                 return None  # it waits in line
-            await executor.claim_and_share(run_id, partial(executor.resume, run_id, Observers()), Observers())
+            observers = Observers(serving.listener)
+            await executor.claim_and_share(run_id, partial(executor.resume, run_id, observers), observers)
         serving.refusals.pop(run_id, None)
     except (RunBusy, AppendConflict):
         return BUSY_SECONDS

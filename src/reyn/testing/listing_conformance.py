@@ -61,6 +61,16 @@ class ListingConformance(JournalSuite):
             assert _ids(journal, after="none", skill="even") == ["r4", "r2", "r0"]
             assert _ids(journal, skill="x'; --\0") == []
 
+    def test_runs_are_counted_by_status(self) -> None:
+        with self.journal() as journal:
+            assert journal.count_by_status() == {}
+            for run_id in ("a", "b", "c"):
+                begin(journal, run_id)
+            _fail(journal, "b", "why")
+            assert journal.count_by_status() == {"running": 2, "failed": 1}
+            journal.delete(["b", "c"])
+            assert journal.count_by_status() == {"running": 1}
+
     def test_the_top_of_the_list_has_no_sub_runs_of_recorded_runs(self) -> None:
         with self.journal() as journal:
             begin(journal, "a")

@@ -35,6 +35,13 @@ _MAX_PORT = 65_535
     "--behind-proxy", metavar="URL", help="Public address of a proxy that encrypts: https://reyn.example.com."
 )
 @click.option("--no-work", is_flag=True, help="Execute no runs in this process; show and answer only.")
+@number_option(
+    "--concurrency",
+    "Submitted runs to execute at once, where workers share them.",
+    default=4,
+    show_default=True,
+    metavar="N",
+)
 @click.option("--log", is_flag=True, help="Log each request as a line of JSON on standard error, without content.")
 @json_option
 def serve_command(
@@ -44,12 +51,14 @@ def serve_command(
     key: str | None,
     behind_proxy: str | None,
     no_work: bool,
+    concurrency: int,
     log: bool,
 ) -> Report:
     """Serve web pages and the HTTP API of the project until Ctrl-C.
 
     Prints a link that signs a browser in, once. Programs use a token of `reyn token new`. The server executes the runs
-    that its clients start; when it ends, they are interrupted and can be resumed.
+    that its clients start; when it ends, they are interrupted and can be resumed. With a journal on PostgreSQL, or an
+    `engine`, it is a worker of the queue `default` as well. `--no-work` turns both off.
 
     An address that other machines can reach needs a token, and a certificate or `--behind-proxy`.
     """
@@ -60,7 +69,7 @@ def serve_command(
         raise click.UsageError("--certificate and --key belong together")
     if behind_proxy is not None and not behind_proxy.startswith("https://"):
         raise click.UsageError("--behind-proxy takes an address that begins with https://")
-    settings = server.ServerSettings(host, port, certificate, key, behind_proxy, not no_work)
+    settings = server.ServerSettings(host, port, certificate, key, behind_proxy, not no_work, concurrency)
 
     def on_start(started: Started) -> None:
         out.report(

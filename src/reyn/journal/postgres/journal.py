@@ -27,7 +27,7 @@ from reyn.journal.postgres.run_list import postgres_source, replace_words
 from reyn.journal.postgres.schema import prepare
 from reyn.journal.postgres.shares import SHARES_BALANCE
 from reyn.journal.rows import Head, RowDamaged, decode_head, decode_spent, total_charges
-from reyn.journal.run_list import read_count, read_page, read_unindexed
+from reyn.journal.run_list import read_count, read_counts, read_page, read_unindexed
 from reyn.journal.spending import Balance, SpendRow
 from reyn.journal.stored import StoredJournal
 from reyn.journal.wakes import PendingWake, Wake, microseconds, to_wake
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reyn.journal.port import Batch, Bookkeeping, Deletion
     from reyn.journal.postgres.address import JournalAddress
     from reyn.journal.postgres.link import PgConnection
-    from reyn.journal.registry import Event
+    from reyn.journal.registry import Event, Status
 
 T = TypeVar("T")
 
@@ -174,6 +174,9 @@ class PostgresJournal(StoredJournal[Link]):
         if any("\0" in text for text in (query.skill or "", query.prefix, after)):
             return []
         return self._listed(lambda: read_page(self._run_list, query, limit, after))
+
+    def count_by_status(self) -> dict[Status, int]:
+        return self._listed(lambda: read_counts(self._run_list))
 
     def unindexed(self, limit: int) -> list[UnindexedRun]:
         return self._listed(lambda: read_unindexed(self._run_list, limit))
