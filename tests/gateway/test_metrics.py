@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reyn import SyncRuntime
 from reyn.api import ChatRuntime
 from reyn.engines import Serving
-from reyn.gateway.metrics import CallTimes, Spending
+from reyn.gateway.tallies import BOUNDS, CallTimes, ChargedSoFar
 from reyn.gateway.work import execute_submitted
 from reyn.journal import Event, MemoryJournal, RunRow
 from reyn.journal.listing import RunQuery
@@ -119,12 +119,12 @@ def test_a_histogram_has_every_call_once(calls: list[tuple[str, int]]):
         times.observe(_event("llm_requested", str(number), 5, model=model))
         times.observe(_event("llm_responded" if number % 2 else "llm_failed", str(number), 5 + duration))
         times.observe(_event("llm_responded", str(number), 5 + duration))
-    found = figures("\n".join(times.lines()))
-    assert sum(value for key, value in found.items() if "_count{" in key) == len(calls)
-    assert sum(value for key, value in found.items() if 'le="+Inf"' in key) == len(calls)
-    for bound in (0.1, 10, 300):
+    found = times.found()
+    assert sum(sum(counts) for _, counts, _ in found) == len(calls)
+    for index, bound in enumerate(BOUNDS):
         expected = sum(duration <= bound * 1e6 for _, duration in calls)
-        assert sum(value for key, value in found.items() if f'le="{bound:g}"' in key) == expected
+        assert sum(sum(counts[: index + 1]) for _, counts, _ in found) == expected
+    assert round(sum(seconds for _, _, seconds in found) * 1e6) == sum(max(0, duration) for _, duration in calls)
 
 
 class _Charges:
@@ -142,7 +142,7 @@ class _Charges:
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["a", "b"]), st.integers(0, 9)), max_size=40))
 def test_totals_are_those_of_all_charges_and_earlier_days_are_read_once(steps: list[tuple[int, str, int]]):
     today, journal = 10, _Charges()
-    spending = Spending(lambda days: f"2026-01-{today - days:02}")
+    spending = ChargedSoFar(lambda days: f"2026-01-{today - days:02}")
     for advance, skill, tokens in steps:
         today = min(28, today + advance)
         row = SpendRow(f"2026-01-{today:02}", "r", "m", "USD", skill, 1, tokens, 1, 0, 7)

@@ -6,105 +6,22 @@ A scrape reads what is open and what was charged lately; the rest is counted by 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
-from threading import Lock
 from typing import TYPE_CHECKING
 
-from reyn.journal import kinds
+from reyn.gateway.tallies import BOUNDS
 from reyn.journal.listing import RunQuery
 from reyn.journal.results import display_status
 
 if TYPE_CHECKING:
     from reyn.gateway.site import Gateway
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.gateway.tallies import CallTimes
+    from reyn.journal import RunRow
     from reyn.journal.registry import Status
-    from reyn.journal.spending import SpendRow
 
 _MAX_OPEN = 10_000
 """How many rows of a status are read. Those above are counted, but have no age and no queue."""
-_MAX_CALLS = 10_000
-"""How many model calls in progress are remembered."""
-_LATE_DAYS = 2
-"""For how many days after a call it may still be charged; what is charged later counts after a restart."""
-_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""The upper bounds of the histogram, in seconds."""
-
-
-class CallTimes:
-    """How long the model calls of this process took, from request to answer, with retries and waits."""
-
-    def __init__(self) -> None:
-        self._begun: dict[tuple[str, str], tuple[int, str]] = {}
-        self._counts: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] = {}
-
-    def observe(self, event: Event) -> None:
-        """Learn of an event of this process."""
-        if event.kind not in _OF_CALLS:
-            return
-        data = event.data
-        key = (event.run_id, data["call"])
-        if event.kind == kinds.LlmRequested.kind:
-            if len(self._begun) >= _MAX_CALLS:
-                self._begun.pop(next(iter(self._begun)))
-            self._begun[key] = (event.ts, data["model"])
-        elif (begun := self._begun.pop(key, None)) is not None:
-            at, model = begun
-            seconds = max(0, event.ts - at) / 1e6
-            counts = self._counts.setdefault(model, [0] * (len(_BOUNDS) + 1))
-            counts[next((index for index, bound in enumerate(_BOUNDS) if seconds <= bound), len(_BOUNDS))] += 1
-            self._seconds[model] = self._seconds.get(model, 0.0) + seconds
-
-    def lines(self) -> Iterator[str]:
-        """Yield the histogram."""
-        name = "reyn_model_call_seconds"
-        yield from _head(name, "histogram", "Model calls of this process, from request to answer, with retries.")
-        for model, counts in sorted(self._counts.items()):
-            bounds = (*(f"{bound:g}" for bound in _BOUNDS), "+Inf")
-            for bound, count in zip(bounds, accumulate(counts), strict=True):
-                yield f'{name}_bucket{{model={_quoted(model)},le="{bound}"}} {count}'
-            yield f"{name}_sum{{model={_quoted(model)}}} {self._seconds[model]:.6f}"
-            yield f"{name}_count{{model={_quoted(model)}}} {sum(counts)}"
-
-
-_OF_CALLS = frozenset((kinds.LlmRequested.kind, kinds.LlmResponded.kind, kinds.LlmFailed.kind))
-
-
-class Spending:
-    """What all recorded model calls were charged, by skill and model. Earlier days are read once.
-
-    Args:
-        day_before: Returns the day that was so many days ago, as budgets count them.
-    """
-
-    def __init__(self, day_before: Callable[[int], str]) -> None:
-        self._day_before = day_before
-        self._lock = Lock()
-        self._earlier: Counter[tuple[str, str, str, str]] = Counter()
-        self._since = ""
-
-    def totals(self, journal: Journal) -> Counter[tuple[str, str, str, str]]:
-        """Return the totals: by name, skill, model and currency."""
-        since = self._day_before(_LATE_DAYS)
-        with self._lock:
-            recent = journal.charges(self._since)
-            for row in recent:
-                if row.day < since:
-                    _add(self._earlier, row)
-            self._since = max(since, self._since)
-            found = self._earlier.copy()
-        for row in recent:
-            if row.day >= since:
-                _add(found, row)
-        return found
-
-
-def _add(totals: Counter[tuple[str, str, str, str]], row: SpendRow) -> None:
-    totals["reyn_tokens_total", row.skill, row.model, ""] += row.input_tokens + row.output_tokens
-    totals["reyn_model_calls_total", row.skill, row.model, ""] += row.calls
-    if row.currency:
-        totals["reyn_cost_total", row.skill, row.model, row.currency] += row.cost
 
 
 def metrics_text(site: Gateway) -> str:
@@ -129,7 +46,7 @@ def _lines(site: Gateway) -> Iterator[str]:
     yield from _questions(waiting, now)
     yield from _queues([row for row in running if shown[row.run_id] == "queued"], now)
     yield from _charges(site.spending.totals(journal))
-    yield from site.calls.lines()
+    yield from _call_times(site.calls)
     yield from _head("reyn_executing_runs", "gauge", "Runs that clients of this process started and it executes.")
     yield f"reyn_executing_runs {site.work.count}"
     yield from _head("reyn_open_streams", "gauge", "Open streams of this process.")
@@ -175,6 +92,16 @@ def _charges(totals: Counter[tuple[str, str, str, str]]) -> Iterator[str]:
                 labels = f"skill={_quoted(skill)},model={_quoted(model)}"
                 labels += f",currency={_quoted(currency)}" if currency else ""
                 yield f"{name}{{{labels}}} {f'{amount / 1e9:.9f}' if currency else amount}"
+
+
+def _call_times(calls: CallTimes) -> Iterator[str]:
+    name, bounds = "reyn_model_call_seconds", (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
+    yield from _head(name, "histogram", "Model calls of this process, from request to answer, with retries.")
+    for model, counts, seconds in calls.found():
+        for bound, count in zip(bounds, accumulate(counts), strict=True):
+            yield f'{name}_bucket{{model={_quoted(model)},le="{bound}"}} {count}'
+        yield f"{name}_sum{{model={_quoted(model)}}} {seconds:.6f}"
+        yield f"{name}_count{{model={_quoted(model)}}} {sum(counts)}"
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:

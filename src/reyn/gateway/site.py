@@ -9,7 +9,7 @@ from reyn.errors import RunNotFound, TokenMissing
 from reyn.gateway.access import AccessControl, Principal
 from reyn.gateway.changes import ChangeFeed
 from reyn.gateway.conversations import OpenConversations
-from reyn.gateway.metrics import CallTimes, Spending
+from reyn.gateway.tallies import CallTimes, ChargedSoFar
 from reyn.gateway.work import BackgroundRuns
 from reyn.journal.family import root_run
 from reyn.journal.kinds import AGENT_PREFIX
@@ -54,7 +54,7 @@ class Gateway:
         services = runtime.services
         self.access = AccessControl(lambda: services.journal, services.clock.now, user)
         self.calls = CallTimes()
-        self.spending = Spending(lambda days: services.budgets.day(services.clock.now() - days * _DAY))
+        self.spending = ChargedSoFar(lambda days: services.budgets.day(services.clock.now() - days * _DAY))
         self.changes = ChangeFeed(lambda: services.existing_journal, self.calls.observe)
         self.work = BackgroundRuns(runtime, self.changes, may_work=may_work)
         self.conversations = OpenConversations(runtime, self.work, self.changes)
