@@ -18,6 +18,7 @@ from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseI
 from reyn.journal.kinds import Usage
 from reyn.models import Candidate, Message, ModelRequest, PerformedOp, Turn, local
 from reyn.models.acting import CONTENT_FREE, MAX_TARGETS, WITHOUT_ACTS, Act, ActPrompt
+from reyn.models.decoding import Inexpressible
 from reyn.models.local import LocalModel
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE
 from reyn.vocabulary import OpForm, OpSpec
@@ -75,6 +76,18 @@ def test_a_contract_without_a_grammar_falls_back_to_free_mode(
     assert caught.value.instead == "free"
     assert [ask(model).mode, ask(model).mode] == ["free", "free"]
     assert ["grammar" in body for body in engine.requests] == [True, False, False]
+
+
+def test_a_contract_that_grows_too_large_falls_back_to_free_mode(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any) -> None:
+        raise Inexpressible("the schema becomes too large")
+
+    monkeypatch.setattr(local, "decoding_schema", refuse)
+    load(model, monkeypatch, FINISHED, FINISHED)
+    with pytest.raises(SchemaRejected, match="too large") as caught:
+        ask(model)
+    assert caught.value.instead == "free"
+    assert ask(model).mode == "free"
 
 
 def test_a_configured_mode_does_not_fall_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

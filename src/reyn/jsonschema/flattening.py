@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from reyn.jsonschema.cost import encoded
+from reyn.jsonschema.growth import Growth
 from reyn.jsonschema.references import Definitions, count_subschemas, has_references, map_subschemas
 
 _LOWER_BOUNDS = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
@@ -27,20 +29,25 @@ _MAX_SUBSCHEMAS = 2_000
 """A schema that would exceed this without references keeps them."""
 
 
-def flatten(schema: dict[str, Any], *, unroll: bool) -> dict[str, Any]:
+def flatten(schema: dict[str, Any], *, unroll: bool, growth: Growth | None = None) -> dict[str, Any]:
     """Return a flat schema with the targets of its references in `$defs`.
 
     Args:
         schema: The schema.
         unroll: Whether to replace references by their targets, to a fixed depth. Branches that need more keep theirs.
+        growth: Counts what is produced; by default, a count of its own.
+
+    Raises:
+        SchemaTooLarge: The flat schema would be too large.
     """
+    growth = growth or Growth(len(encoded(schema)))
     table = Definitions(schema)
-    merger = _Merger(table)
+    merger = _Merger(table, growth)
     flat: dict[str, Any] = merger.merge(table.root, frozenset())
     entries = {name: merger.merge(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
     table.entries = entries
     if unroll and has_references(flat):
-        flat = _unroll(flat, table)
+        flat = _unroll(flat, table, growth)
     return flat | {"$defs": entries} if has_references(flat) else flat
 
 
@@ -52,8 +59,9 @@ def is_required_only(schema: Any) -> bool:
 class _Merger:
     """Merges `allOf`, references with siblings, and branches with siblings, within a budget of subschemas."""
 
-    def __init__(self, table: Definitions) -> None:
+    def __init__(self, table: Definitions, growth: Growth) -> None:
         self._table = table
+        self._growth = growth
         self._budget = _MAX_SUBSCHEMAS + 4 * (
             count_subschemas(table.root) + sum(map(count_subschemas, table.entries.values()))
         )
@@ -75,6 +83,7 @@ class _Merger:
     ) -> dict[str, Any]:
         """Merge `$ref` and `allOf` into one level; a reference that is already in `chain` adds nothing."""
         self._budget -= 1
+        self._growth.add(schema)
         own = {
             key: value for key, value in schema.items() if key in SUPPORTED_KEYWORDS and key not in ("allOf", "$ref")
         }
@@ -97,6 +106,7 @@ class _Merger:
                 if self._budget <= 0:  # products of branches are what grows
                     inner = {key: value for key, value in inner.items() if key not in own or key not in _BRANCHES}
                 own = _intersection(own, inner)
+                self._growth.add(own)
         return own
 
 
@@ -176,37 +186,39 @@ def _types_overlap(part: Any, siblings: dict[str, Any]) -> bool:
     return bool(_common_types(part["type"], siblings["type"]))
 
 
-class _TooLargeError(Exception):
-    pass
-
-
-def _unroll(flat: dict[str, Any], table: Definitions) -> dict[str, Any]:
+def _unroll(flat: dict[str, Any], table: Definitions, growth: Growth) -> dict[str, Any]:
     """Unroll every top-level branch on its own; one that becomes too large stays as it is."""
     if "anyOf" not in flat:
-        return _unroll_branch(flat, table)
-    return flat | {"anyOf": [_unroll_branch(branch, table) for branch in flat["anyOf"]]}
+        return _unroll_branch(flat, table, growth)
+    return flat | {"anyOf": [_unroll_branch(branch, table, growth) for branch in flat["anyOf"]]}
 
 
-def _unroll_branch(schema: dict[str, Any], table: Definitions) -> dict[str, Any]:
+def _unroll_branch(schema: dict[str, Any], table: Definitions, growth: Growth) -> dict[str, Any]:
     try:
-        unrolled = _Unroller(table).unroll(schema, ())
-    except _TooLargeError:
+        unrolled = _Unroller(table, growth).unroll(schema, ())
+    except _TooManyError:
         return schema
     return unrolled if isinstance(unrolled, dict) else schema
+
+
+class _TooManyError(Exception):
+    pass
 
 
 class _Unroller:
     """Replaces references by their targets, up to a depth and a number of subschemas."""
 
-    def __init__(self, table: Definitions) -> None:
+    def __init__(self, table: Definitions, growth: Growth) -> None:
         self._table = table
+        self._growth = growth
         self._count = 0
 
     def unroll(self, schema: Any, enclosing: tuple[str, ...]) -> Any:
         """Return the schema without references; `None` if it needs a deeper level."""
         self._count += 1
         if self._count > _MAX_SUBSCHEMAS:
-            raise _TooLargeError
+            raise _TooManyError
+        self._growth.add(schema)
         if not isinstance(schema, dict):
             return schema
         reference = schema.get("$ref")

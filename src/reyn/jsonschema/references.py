@@ -67,7 +67,11 @@ class _Relaxed:
         self._resources = _Resources(document)
         self._copies: dict[tuple[int, bool], str] = {}
         self._added: dict[int, dict[str, Any]] = {}
+        self._pending: list[tuple[str, Any, dict[str, Any], bool]] = []
         relaxed = self._relax_parts(document, document, is_top=True)
+        while self._pending:  # a chain of definitions may be longer than the recursion limit
+            name, target, home, is_top = self._pending.pop()
+            self._definitions(home)[name] = self._relax(target, home, is_top=is_top)
         for home in self._resources.all:
             if added := self._added.get(id(home)):
                 holder = relaxed if home is document else home
@@ -98,11 +102,11 @@ class _Relaxed:
         key = (id(target), is_top)
         if key not in self._copies:
             name = self._copies[key] = f"lenient-{len(self._copies)}"
-            self._definitions(home)[name] = {}  # a placeholder, because the target may refer to itself
+            self._definitions(home)[name] = {}
             bare = target
             if isinstance(target, dict):
                 bare = {word: part for word, part in target.items() if word not in _IDENTIFIERS}
-            self._definitions(home)[name] = self._relax(bare, home, is_top=is_top)
+            self._pending.append((name, bare, home, is_top))
         return f"{'' if home is source else self._resources.uri(home)}{_PREFIX}{self._copies[key]}"
 
     def _definitions(self, home: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +198,11 @@ class Definitions:
         self.entries: dict[str, Any] = {}
         self._names: dict[int, str] = {}
         self._resources = _Resources(schema)
+        self._pending: list[tuple[str, Any, dict[str, Any]]] = []
         self.root: dict[str, Any] = self._resolve(schema, schema)
+        while self._pending:  # a chain of definitions may be longer than the recursion limit
+            name, target, resource = self._pending.pop()
+            self.entries[name] = self._resolve(target, resource)
 
     def entry(self, reference: str) -> Any:
         """Return the definition that a reference of the form `#/$defs/<name>` names."""
@@ -217,8 +225,8 @@ class Definitions:
         key = id(target)
         if key not in self._names:
             name = self._names[key] = f"d{len(self._names)}"
-            self.entries[name] = {}  # a placeholder, because the target may refer to itself
-            self.entries[name] = self._resolve(target, resource)
+            self.entries[name] = {}
+            self._pending.append((name, target, resource))
         return _PREFIX + self._names[key]
 
 

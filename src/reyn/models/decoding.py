@@ -17,8 +17,11 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelError, SchemaRejected
 from reyn.jsonschema.flattening import flatten
-from reyn.models.narrowing import DEFAULT_LIMITS, DecodingLimits, restrict, steps
+from reyn.jsonschema.growth import Growth, SchemaTooLarge
+from reyn.models.narrowing import DEFAULT_LIMITS, DecodingLimits, restrict, steps, unique
 
+SIMPLIFY = "Simplify the artifact's schema, or set the model's `mode` to `free`."
+"""The hint for a schema that an engine does not accept."""
 MAX_SMALL_OPS = 2
 """Maximum number of ops in one answer of a small model."""
 
@@ -32,18 +35,32 @@ def decoding_schema(
         contract: The contract of an answer.
         limits: How much to restrict it.
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
+
+    Raises:
+        Inexpressible: The schema would be too large.
     """
-    return _convert(msgspec.json.encode(contract), limits, is_one_object)
+    converted = _convert(msgspec.json.encode(contract), limits, is_one_object)
+    if isinstance(converted, str):
+        raise Inexpressible(converted)
+    return converted
 
 
 @lru_cache(maxsize=64)
-def _convert(contract: bytes, limits: DecodingLimits, is_one_object: bool) -> dict[str, Any]:
-    schema = _branches(msgspec.json.decode(contract), limits)
+def _convert(contract: bytes, limits: DecodingLimits, is_one_object: bool) -> dict[str, Any] | str:
+    """Return the decoding schema, or why there is none."""
+    growth = Growth(len(contract))
+    try:
+        schema = _branches(msgspec.json.decode(contract), limits._replace(growth=growth))
+        growth.add_tree(schema)
+    except SchemaTooLarge as error:
+        return str(error)
+    except RecursionError:
+        return "the schema is nested too deeply"
     return _single_object(schema) if is_one_object else schema
 
 
 def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
-    flat = flatten(contract, unroll=limits.is_small)
+    flat = flatten(contract, unroll=limits.is_small, growth=limits.growth)
     if "anyOf" not in flat or not all("properties" in branch for branch in flat["anyOf"]):
         return restrict(flat, limits)
     allows_abort = limits.allows_abort and not limits.is_small
@@ -77,8 +94,8 @@ def _single_object(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _either(schemas: list[Any]) -> Any:
-    unique = [schema for number, schema in enumerate(schemas) if schema not in schemas[:number]]
-    return unique[0] if len(unique) == 1 else {"anyOf": unique}
+    different = unique(schemas)
+    return different[0] if len(different) == 1 else {"anyOf": different}
 
 
 def _branch(branch: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
@@ -165,7 +182,10 @@ GEMINI = Subset(
 
 
 class Inexpressible(ValueError):
-    """The schema accepts values that the provider cannot be asked for: any JSON value, or an object with any names."""
+    """The schema accepts values that the provider cannot be asked for: any JSON value, or an object with any names.
+
+    Also one that is too large when it is written as decoders read it.
+    """
 
 
 def to_subset(schema: Any, subset: Subset) -> dict[str, Any]:
@@ -271,7 +291,7 @@ def answer_grammar(schema: dict[str, Any]) -> str:
 def engine_error(message: str) -> ModelError:
     """Classify an error of llama.cpp: a schema that it cannot convert to a grammar is known only by the message."""
     if "schema" in message.lower() or "grammar" in message.lower():
-        return SchemaRejected(message, hint="Simplify the artifact's schema, or set the model's `mode` to `free`.")
+        return SchemaRejected(message, hint=SIMPLIFY)
     return ModelBroken(message, hint="Check the model file and its settings, then try again.")
 
 

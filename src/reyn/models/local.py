@@ -40,7 +40,7 @@ from reyn.models.acting import (
     without_acts,
 )
 from reyn.models.chat_messages import to_plain_text
-from reyn.models.decoding import answer_grammar, begin_answer, decoding_schema
+from reyn.models.decoding import SIMPLIFY, Inexpressible, answer_grammar, begin_answer, decoding_schema
 from reyn.models.local_engine import (
     LARGE_PARAMETERS,
     MAX_LABEL_TOKENS,
@@ -187,11 +187,12 @@ class LocalModel:
             if request.answer_form != "short" or self._settings.two_step == "never":
                 return self._answer(request, engine, cancelled, on_delta)
             return self._take_turn(request, engine, cancelled, on_delta)
-        except SchemaRejected as error:
+        except (SchemaRejected, Inexpressible) as error:
+            rejected = error if isinstance(error, SchemaRejected) else SchemaRejected(str(error), hint=SIMPLIFY)
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(digest)
-                error.instead = "free"
-            raise
+                rejected.instead = "free"
+            raise rejected from error
 
     def _take_turn(
         self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText

@@ -11,8 +11,11 @@ import math
 import re
 from typing import Any, NamedTuple
 
+import msgspec
+
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.flattening import SUPPORTED_KEYWORDS, is_required_only
+from reyn.jsonschema.growth import Growth
 from reyn.jsonschema.references import map_subschemas
 
 MAX_TEXT_LENGTH = 2_000
@@ -46,6 +49,12 @@ _KEYWORDS_OF_TYPE = {
 _SCALAR_KEYWORDS = ("type", *_KEYWORDS_OF_TYPE["string"], *_KEYWORDS_OF_TYPE["number"])
 
 
+_MATCH_CHARACTERS = 100
+_FIELD_CHARACTERS = 8
+"""What a comparison of a name with a pattern, and a field that is copied, count as."""
+_UNCOUNTED = Growth(1 << 60)
+
+
 class DecodingLimits(NamedTuple):
     """How much a schema is restricted.
 
@@ -57,6 +66,7 @@ class DecodingLimits(NamedTuple):
         reason_length: Maximum length of the reason of an answer; 0 for an empty one.
         line_length: Maximum length of texts, which then are one line without escapes; 0 for no such limit.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
+        growth: Counts what is produced.
     """
 
     is_small: bool = False
@@ -66,6 +76,7 @@ class DecodingLimits(NamedTuple):
     reason_length: int = 300
     line_length: int = 0
     is_op: bool = False
+    growth: Growth = _UNCOUNTED
 
     @property
     def text_length(self) -> int:
@@ -85,9 +96,13 @@ def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:
     """Return a schema that decoders support. It accepts a subset of the values where that can be expressed.
 
     A schema that accepts nothing (`false`) becomes one that accepts anything; callers omit such parts where they can.
+
+    Raises:
+        SchemaTooLarge: The schema would be too large.
     """
     if not isinstance(schema, dict):
         schema = {}
+    limits.growth.add(schema)
     if "const" in schema:
         return {"const": schema["const"]}
     if "enum" in schema:
@@ -101,12 +116,22 @@ def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:
     choices = {
         key: supported.pop(key) for key in ("anyOf", "oneOf") if all(map(is_required_only, supported.get(key, (None,))))
     }
-    return _bound(map_subschemas(_drop_impossible(supported), lambda part: restrict(part, limits)) | choices, limits)
+    return _bound(
+        map_subschemas(_drop_impossible(supported, limits), lambda part: restrict(part, limits)) | choices, limits
+    )
 
 
 def steps(low: float, high: float) -> list[float]:
     """Return evenly spaced numbers from `low` to `high`."""
     return list(dict.fromkeys(float(f"{low + (high - low) * step / STEPS:.6g}") for step in range(STEPS + 1)))
+
+
+def unique(schemas: list[Any]) -> list[Any]:
+    """Return schemas without those that are equal to an earlier one."""
+    found: dict[bytes, Any] = {}
+    for schema in schemas:
+        found.setdefault(msgspec.json.encode(schema, order="deterministic"), schema)
+    return list(found.values())
 
 
 def _valid_choices(schema: dict[str, Any]) -> list[Any]:
@@ -136,7 +161,7 @@ def _of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in other_keywords} | {"type": kind}
 
 
-def _drop_impossible(schema: dict[str, Any]) -> dict[str, Any]:
+def _drop_impossible(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     """Remove properties, alternatives and items that no value satisfies; declare every required property."""
     possible = {key: value for key, value in schema.items() if key != "patternProperties"}
     others = schema.get("additionalProperties", {})
@@ -146,10 +171,11 @@ def _drop_impossible(schema: dict[str, Any]) -> dict[str, Any]:
         possible["additionalProperties"] = False if not named else named[0] if len(named) == 1 else {"anyOf": named}
     if "properties" in schema or (schema.get("required") and schema.get("type") == "object"):
         fields = schema.get("properties", {})
+        names = [name for name in schema.get("required", ()) if name not in fields]
+        limits.growth.add_characters(_MATCH_CHARACTERS * len(names) * len(patterns))
         undeclared = {
             name: next((part for pattern, part in patterns.items() if _matches(pattern, name)), others)
-            for name in schema.get("required", ())
-            if name not in fields
+            for name in names
         }
         possible["properties"] = {name: field for name, field in (fields | undeclared).items() if field is not False}
     for key in ("anyOf", "oneOf"):
@@ -222,7 +248,7 @@ def _list(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
         return _tuple(schema, least)
     if "prefixItems" in schema and "items" in schema:  # llama.cpp ignores `prefixItems` then
         parts = [*schema.pop("prefixItems"), schema["items"]]
-        schema["items"] = {"anyOf": [part for number, part in enumerate(parts) if part not in parts[:number]]}
+        schema["items"] = {"anyOf": unique(parts)}
     if limits.is_small:
         schema["items"] = schema.get("items", restrict({}, limits))
         schema["maxItems"] = max(least, min(schema.get("maxItems", SMALL_LIST_LENGTH), SMALL_LIST_LENGTH))
@@ -325,9 +351,12 @@ def _object(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
         if choices and all(map(is_required_only, choices)):
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
+            named = sum(len(choice["required"]) for choice in others)
+            limits.growth.add_characters(_FIELD_CHARACTERS * len(choices) * (len(schema["properties"]) + named))
             return {"anyOf": [_object(_apply_choice(rest, choice, others), limits) for choice in choices]}
     if limits.is_small and limits.is_op:
-        needed = {name: field for name, field in schema["properties"].items() if name in schema.get("required", ())}
+        required = set(schema.get("required", ()))
+        needed = {name: field for name, field in schema["properties"].items() if name in required}
         return schema | {"properties": needed, "additionalProperties": False}
     if limits.is_small and schema["properties"].keys() >= set(schema.get("required", ())):
         return schema | {"additionalProperties": False}

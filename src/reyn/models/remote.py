@@ -156,8 +156,8 @@ class RemoteModel(ABC):
         request_format = self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
         if request_format.mode != "json_schema":
             return request_format, None
-        schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
         try:
+            schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
             return request_format, schema if self._subset is None else to_subset(schema, self._subset)
         except Inexpressible:
             return request_format._replace(mode=self._modes[1]), None
