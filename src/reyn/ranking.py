@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from threading import Lock
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 _WORD = re.compile(r"\w+")
+_UNSPACED = (
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    r"\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+"""A character of a script that does not part its words by spaces, or joins particles to them, such as Japanese."""
+_ONE = re.compile(_UNSPACED)
+_PARTS = re.compile(rf"{_UNSPACED}+|(?:(?!{_UNSPACED})\w)+")
 _MAX_WORDS = 64
 """The words of a query that count."""
 _MANY = 100
@@ -27,8 +34,9 @@ def best_matches(
 ) -> list[tuple[int, float]]:
     """Return the positions of the texts that match a query best, each with its score, best first.
 
-    A text matches if it has at least one word of the query; words are compared by their stems. Ties keep the order of
-    the texts.
+    A text matches if it has at least one word of the query; words are compared by their stems. Of scripts without
+    spaces between words, it has to have two characters that follow each other in the query. Ties keep the order of the
+    texts.
 
     Args:
         query: Plain text; it has no syntax.
@@ -68,7 +76,7 @@ class Ranking(Generic[T]):
 
         With `only_telling`, an item does not match by words alone that most of many items have.
         """
-        words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))[:_MAX_WORDS]
+        words = list(dict.fromkeys(chain.from_iterable(map(_parts, _WORD.findall(query.lower())))))[:_MAX_WORDS]
         if not words or not items or limit < 1:
             return []
         with self._lock:
@@ -99,11 +107,27 @@ class Ranking(Generic[T]):
         self._items, self._counts = items, {}
         self._database = database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         database.execute(_OPEN)
-        texts = ((number, _encodable(self._text(item))) for number, item in enumerate(items))
+        texts = ((number, _spaced(_encodable(self._text(item)))) for number, item in enumerate(items))
         # FTS5 gives no weight to a word that half of the texts have. Beside as many empty ones, every word has one.
         empty = ((number, "") for number in range(len(items), 2 * len(items) + 1))
         database.executemany("INSERT INTO texts(rowid, text) VALUES (?, ?)", chain(texts, empty))
         return database
+
+
+def _spaced(text: str) -> str:
+    """Return a text in which each character of a script without spaces is a word."""
+    return text if text.isascii() else _ONE.sub(r" \g<0> ", text)
+
+
+def _parts(word: str) -> list[str]:
+    """Return what to search for a word of a query: pairs of characters of a script without spaces, as phrases."""
+    if word.isascii():
+        return [word]
+    found: list[str] = []
+    for part in _PARTS.findall(word):
+        is_unspaced = len(part) > 1 and _ONE.match(part)
+        found += [f"{one} {next_one}" for one, next_one in pairwise(part)] if is_unspaced else [part]
+    return found
 
 
 def _encodable(text: str) -> str:
