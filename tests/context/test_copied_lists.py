@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from reyn.context import (
     AssistantMessage,
+    ContextMutation,
     ContextReplace,
     ContextSummary,
+    DataFromSelfRef,
     MultimodalToolResult,
+    PromptContract,
     UserMessage,
 )
 from reyn.context.messages import NormalizedMessage
+from reyn.journal.kinds import Part
 from reyn.models import Image, Message, ToolCall
 
 CALL, IMAGE = ToolCall("a", "f", "{}"), Image("image/png", "aGk=")
@@ -28,6 +33,12 @@ LISTS: dict[str, tuple[Callable[[list[Any]], Any], Any, str]] = {
     "ContextSummary.remember": (lambda items: ContextSummary("x", 0, items), "text", "remember"),
     "ContextReplace.messages": (ContextReplace, Message("user", "x"), "messages"),
 }
+CONTENT = [
+    (cls, field.name)
+    for cls in (*ContextMutation.__subclasses__(), DataFromSelfRef, PromptContract)
+    for field in msgspec.structs.fields(cls)
+    if "Part" in str(field.type)
+]
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -38,6 +49,15 @@ def test_a_list_that_is_passed_to_a_value_is_copied(name: str):
     items.append(item)
     assert len(getattr(value, field)) == 1
     assert value == make([item])
+
+
+@pytest.mark.parametrize(("cls", "field"), CONTENT, ids=lambda part: part if isinstance(part, str) else part.__name__)
+def test_content_that_is_passed_as_a_list_is_copied(cls: type[msgspec.Struct], field: str):
+    parts = [Part(text="a")]
+    required = {one.name: "x" for one in msgspec.structs.fields(cls) if one.required} | {field: parts}
+    value = cls(**required | ({"images": ()} if "images" in required else {}))
+    parts.append(Part(text="b"))
+    assert getattr(value, field) == (Part(text="a"),)
 
 
 def test_a_replacement_takes_what_a_history_takes():

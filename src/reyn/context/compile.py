@@ -77,6 +77,12 @@ class PromptContract(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "tool_prompt_specs", tuple(self.tool_prompt_specs))
+        base_instruction: Any = self.base_instruction  # a program may pass a list
+        if isinstance(base_instruction, list):
+            force_setattr(self, "base_instruction", tuple(base_instruction))
+        system_prompt: Any = self.system_prompt  # a program may pass a list
+        if isinstance(system_prompt, list):
+            force_setattr(self, "system_prompt", tuple(system_prompt))
 
 
 class InvocationSpec(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ an error and none. Results of tools are stored in the order of the calls, not in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -25,7 +26,7 @@ INTERRUPTED = "The call was interrupted before it had a result. It may have take
 
 
 class ContextMutation(msgspec.Struct, frozen=True):
-    """A patch of a transcript. The ten subclasses are all there are."""
+    """A patch of a transcript. The ten subclasses are all there are. Lists that a program passes are copied."""
 
 
 class AssistantMessage(ContextMutation, frozen=True):
@@ -35,6 +36,9 @@ class AssistantMessage(ContextMutation, frozen=True):
     tool_calls: tuple[ToolCall, ...] = ()
 
     def __post_init__(self) -> None:
+        content: Any = self.content  # a program may pass a list
+        if isinstance(content, list):
+            force_setattr(self, "content", tuple(content))
         force_setattr(self, "tool_calls", tuple(self.tool_calls))
 
 
@@ -43,6 +47,11 @@ class ToolResult(ContextMutation, frozen=True):
 
     tool_call_id: str
     content: Content
+
+    def __post_init__(self) -> None:
+        content: Any = self.content  # a program may pass a list
+        if isinstance(content, list):
+            force_setattr(self, "content", tuple(content))
 
 
 class MultimodalToolResult(ContextMutation, frozen=True):
@@ -53,6 +62,9 @@ class MultimodalToolResult(ContextMutation, frozen=True):
     images: tuple[Image, ...]
 
     def __post_init__(self) -> None:
+        content: Any = self.content  # a program may pass a list
+        if isinstance(content, list):
+            force_setattr(self, "content", tuple(content))
         force_setattr(self, "images", tuple(self.images))
 
 
@@ -63,6 +75,9 @@ class UserMessage(ContextMutation, frozen=True):
     images: tuple[Image, ...] = ()
 
     def __post_init__(self) -> None:
+        content: Any = self.content  # a program may pass a list
+        if isinstance(content, list):
+            force_setattr(self, "content", tuple(content))
         force_setattr(self, "images", tuple(self.images))
 
 
@@ -90,6 +105,9 @@ class ContextSummary(ContextMutation, frozen=True):
     remember: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        summary: Any = self.summary  # a program may pass a list
+        if isinstance(summary, list):
+            force_setattr(self, "summary", tuple(summary))
         force_setattr(self, "remember", tuple(self.remember))
 
 
@@ -110,6 +128,11 @@ class AssistantTruncated(ContextMutation, frozen=True):
 
     partial_content: Content
     abort_reason: str = ""
+
+    def __post_init__(self) -> None:
+        partial_content: Any = self.partial_content  # a program may pass a list
+        if isinstance(partial_content, list):
+            force_setattr(self, "partial_content", tuple(partial_content))
 
 
 class ToolCancelled(ContextMutation, frozen=True):

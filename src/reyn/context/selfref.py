@@ -5,6 +5,8 @@ The kernel folds this state from events, so it is as durable as the run. It is n
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import force_setattr, replace
 
@@ -38,6 +40,9 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
     next_id: int = 1
 
     def __post_init__(self) -> None:
+        base_system_prompt: Any = self.base_system_prompt  # a program may pass a list
+        if isinstance(base_system_prompt, list):
+            force_setattr(self, "base_system_prompt", tuple(base_system_prompt))
         force_setattr(self, "experiences", tuple([_entry(one) for one in self.experiences]))
         if self.summary_message is not None:
             force_setattr(self, "summary_message", normalized_message(self.summary_message))
