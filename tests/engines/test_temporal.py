@@ -19,6 +19,8 @@ from reyn.errors import EngineUnavailable
 from reyn.journal import Journal, MemoryJournal, Wake
 from reyn.testing import DispatcherConformance
 from reyn.testing.journal_suite import begin
+from tests.kernel.test_fan_out import write_report
+from tests.runtime.test_submitted_branches import EACH, Together, open_project, share_branches
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 _PROGRAM = Path(sys.executable).with_name("temporal")
@@ -140,3 +142,17 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(EngineUnavailable) as caught:
         open_engine("temporal://127.0.0.1:7233/default", MemoryJournal(), "p", str)
     assert caught.value.hint == "pip install 'reyn[temporal]'"
+
+
+def test_workers_execute_the_branches_of_a_run(address: str, tmp_path: Path):
+    journal, model, project = MemoryJournal(), Together(2), uuid4().hex
+    write_report(tmp_path, EACH)
+
+    def dispatcher() -> Dispatcher:
+        return Temporal(journal, TemporalAddress(address), project, lease=1)
+
+    async def scenario() -> None:
+        async with open_project(tmp_path, model, journal) as one, open_project(tmp_path, model, journal) as two:
+            await share_branches(one, two, (dispatcher(), dispatcher()))
+
+    asyncio.run(scenario())

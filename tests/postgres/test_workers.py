@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,9 @@ from reyn.journal.workers import WorkerReport
 from reyn.runtime.workers import is_lost
 from reyn.testing import DispatcherConformance, ScriptedModel
 from reyn.testing.journal_suite import begin
+from tests.kernel.test_fan_out import write_report
 from tests.postgres.server import Server, database_of
+from tests.runtime.test_submitted_branches import EACH, Together, share_branches
 from tests.support import finish, go, two_phases
 
 pytestmark = pytest.mark.sockets
@@ -152,6 +155,23 @@ def test_a_run_is_submitted_in_one_folder_and_executed_from_another(tmp_path: Pa
             await working.workers.serve(once=True)
             assert (await watched)[-1] == "skill_completed"
             assert submitting.runs.result("a").status == "finished"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("engine", [Absurd, Outbox])
+def test_workers_in_two_folders_execute_the_branches_of_a_run(tmp_path: Path, address: JournalAddress, engine: Any):
+    model = Together(2)
+
+    def open_folder(name: str) -> OSRuntime:
+        (tmp_path / name).mkdir()
+        return OSRuntime.open(tmp_path / name, model=model, journal=PostgresJournal(address), trust=True)
+
+    async def scenario() -> None:
+        async with open_folder("one") as one, open_folder("two") as two:
+            write_report(tmp_path / "one", EACH)
+            await share_branches(one, two, (engine(one.services.journal), engine(two.services.journal)))
+            assert (await one.runs.replay("k")).events == one.runs.find("k").seq
 
     asyncio.run(scenario())
 

@@ -186,7 +186,7 @@ def _wake_submitted(source: Journal, target: Journal) -> None:
     woken = {one.run_id for one in target.wakes()}
     for row in _rows(target, RunQuery(UNENDED)):
         expires = row.wait.expires_at if row.wait is not None and row.status == "waiting" else None
-        if not row.queue or row.parent or row.run_id in woken:
+        if not row.queue or row.run_id in woken:
             continue
         if expires is not None or is_left_to_workers(source, row):
             wake = Wake(row.run_id, expires or 0, row.queue, row.priority)

@@ -53,6 +53,11 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
     title: str = ""
     labels: tuple[str, ...] = ()
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it waits for sub-runs that workers execute: only then a running run has a reason."""
+        return self.status == "running" and bool(self.reason)
+
 
 L = TypeVar("L", bound=Lifecycle)
 
@@ -86,6 +91,11 @@ def _fork(life: L, body: kinds.RunForked) -> L:
 
 def _submit(life: L, body: kinds.RunSubmitted) -> L:
     return replace(life, queue=body.queue, priority=body.priority, labels=body.labels)
+
+
+def _suspend(life: L, body: kinds.RunSuspended) -> L:
+    count = len(body.runs)
+    return _entered(life, "running", f"waits for {count} sub-run{'' if count == 1 else 's'}")
 
 
 def _resume(life: L, _: kinds.RunResumed) -> L:
@@ -174,6 +184,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.RunForked: _fork,
     kinds.RunResumed: _resume,
     kinds.RunSubmitted: _submit,
+    kinds.RunSuspended: _suspend,
     kinds.RunCancelled: _cancel,
     kinds.WaitOpened: _open_wait,
     kinds.WaitAnswered: _continue,

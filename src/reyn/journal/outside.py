@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reyn.journal.lifecycle import ENDED, project
 from reyn.journal.registry import GENESIS, chain_events
+from reyn.journal.wakes import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.port import Journal
     from reyn.journal.registry import Body
-    from reyn.journal.wakes import Wake
 
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
@@ -59,5 +60,16 @@ def append_outside(
     """Append events to a run whose claim the caller holds, after those that it has."""
     row = row or journal.find(run_id)
     seq, last, ts = (row.seq, row.hash, max(now, row.updated)) if row is not None else (0, GENESIS, now)
-    events = chain_events(run_id, [body for body, _ in recorded], seq, last, ts)
+    bodies = [body for body, _ in recorded]
+    events = chain_events(run_id, bodies, seq, last, ts)
+    if row is not None and row.parent and row.queue and project(row, events, bodies).status != "running":
+        wakes = (*wakes, *wakes_of_parent(journal, row.parent))
     journal.append(run_id, seq, events, [blob for _, blobs in recorded for blob in blobs], wakes)
+
+
+def wakes_of_parent(journal: Journal, parent: str) -> tuple[Wake, ...]:
+    """Return what is stored with the end or the stop of a submitted sub-run: its parent has something to do."""
+    row = journal.find(parent)
+    if row is None or not row.queue or row.status in ENDED:
+        return ()
+    return (Wake(row.run_id, 0, row.queue, row.priority),)

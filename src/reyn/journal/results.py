@@ -111,6 +111,8 @@ def display_status(row: RunRow, *, is_claimed: bool) -> str:
     if row.rules not in SUPPORTED_RULES:
         return "blocked"
     if row.status == "running" and not is_claimed:
+        if row.is_suspended:
+            return "running (in sub-runs)"
         return "queued" if row.queue else "running (interrupted)"
     return row.status
 

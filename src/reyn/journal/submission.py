@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.journal.family import root_run
+from reyn.journal.family import lineage
 from reyn.journal.outside import record_outside
 from reyn.journal.wakes import Wake
 
@@ -42,15 +42,18 @@ def submit(
 
 
 def post_message(journal: Journal, row: RunRow, payload: InboxPayload) -> int:
-    """Send a message to a run; return its id. A worker is woken if the run, or one above it, is submitted."""
-    root = root_run(journal, row) if row.parent else row
-    wakes = (Wake(root.run_id, 0, root.queue, root.priority),) if root.queue else ()
-    return journal.post(row.run_id, payload, wakes)
+    """Send a message to a run; return its id.
+
+    A worker is woken for the run if it is submitted, else for the next one above it; and for those above that wait.
+    """
+    submitted = [one for one in (lineage(journal, row) if row.parent else [row]) if one.queue]
+    woken = submitted[:1] + [one for one in submitted[1:] if one.status == "waiting"]
+    return journal.post(row.run_id, payload, [Wake(one.run_id, 0, one.queue, one.priority) for one in woken])
 
 
 def is_left_to_workers(journal: Journal, row: RunRow) -> bool:
     """Return whether a worker is to execute a run next: it was submitted, and has something to do."""
-    if not row.queue or row.parent:
+    if not row.queue:
         return False
     if row.status == "running":
         return True

@@ -50,7 +50,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
     match display_status(row, is_claimed=is_claimed):
         case "aborted" | "cancelled" | "blocked":
             return NextAction("fork", run)
-        case "finished" | "queued":
+        case "finished" | "queued" | "running (in sub-runs)":
             return None
     question = open_question(journal, row)
     if question is not None and question.question.is_message:

@@ -16,6 +16,7 @@ from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, AbortTurn, Cancel, Journal, Say, decode, kinds
 from reyn.journal.summary import limit_of
+from reyn.kernel.world.loading import load_state
 from reyn.runs.next_action import answer_action, retry_action
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def _check_needed(journal: Journal, state: RunState) -> None:
     """Refuse a sub-run whose parent has continued without it: its result would contradict the parent's history."""
     parent = state.started.parent
     if parent is None or parent.background:  # a conversation does not wait for a background run
+        return
+    if state.run_id in load_state(journal, parent.run).visit.children.values():  # it is awaited
         return
     for event in journal.read(parent.run):
         body = decode(event)

@@ -158,6 +158,10 @@ class Timeline:
                 retry = " to retry" if body.retry else ""
                 data = {"retry": body.retry, "open_intents": body.open_intents}
                 return Shown(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{unknown}", data)
+            case kinds.RunSuspended(runs=runs):
+                self.activity = "waiting for sub-runs"
+                names = f"{', '.join(runs[:3])}{' …' if len(runs) > 3 else ''}"
+                return Shown(1, "suspended", f"waits for workers to execute {names}", {"runs": runs})
             case kinds.LimitRaised(limit=limit, value=value):
                 amount = "" if value is None else limit_text(limit, value)
                 text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {amount}"

@@ -24,11 +24,13 @@ from reyn.errors import (
     RunPoisoned,
 )
 from reyn.journal import ENDED, decode, kinds
-from reyn.journal.family import check_not_imported
+from reyn.journal.cancellation import cancel_runs
+from reyn.journal.family import check_not_imported, descendants
 from reyn.journal.outside import record_outside
 from reyn.journal.slots import limit_key, slots_of
 from reyn.journal.submission import is_left_to_workers, submit
 from reyn.kernel.world.services import Observers
+from reyn.kernel.world.submitted_children import is_in_progress
 from reyn.permissions.gate import ProjectMissing
 from reyn.runtime.same_call import RunCall, check_same_call
 from reyn.skills.names import is_valid_name
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from reyn.config.workers import WorkersSettings
     from reyn.engines import Serving
-    from reyn.journal import RunRow
+    from reyn.journal import Journal, RunRow
     from reyn.journal.outside import EventWithBlobs
     from reyn.kernel.world.services import Services
     from reyn.runtime.executor import RunExecutor
@@ -55,7 +57,7 @@ PROJECT_LABEL = "project"
 _SCANNED_EVENTS = 20 * MAX_TAKEOVERS
 _PROGRESS = (
     *(kinds.LlmResponded, kinds.OpCompleted, kinds.StepCompleted, kinds.ChildEnded, kinds.PhaseCompleted),
-    *(kinds.WaitOpened, kinds.WaitAnswered, kinds.RunSubmitted, kinds.RunStarted),
+    *(kinds.WaitOpened, kinds.WaitAnswered, kinds.RunSubmitted, kinds.RunSuspended, kinds.RunStarted),
 )
 
 
@@ -132,6 +134,11 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
     row = journal.find(run_id)
     if row is None or not row.queue or row.status in ENDED:
         return None
+    if row.parent and (parent := journal.find(row.parent)) is not None and parent.status in ENDED:
+        cancel_runs(journal, [row, *descendants(journal, run_id)], "its parent has ended", services.clock.now)
+        return None
+    if row.is_suspended and not _is_woken(journal, row):
+        return None
     needed = {*settings.of_skill(row.skill).labels, *row.labels}
     if missing := sorted(needed.difference(serving.labels)):
         serving.refusals[run_id] = f"it needs a worker with the label `{missing[0]}`"
@@ -159,9 +166,20 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
         serving.refusals[run_id] = f"{error.code}: {error.message}"
         return REFUSED_SECONDS
     row = journal.find(run_id)
+    if row is not None and row.is_suspended and _is_woken(journal, row):  # while it was executed here
+        return 0.0
     if row is None or row.wait is None or row.wait.expires_at is None or row.status != "waiting":
         return None
     return max(0.0, (row.wait.expires_at - services.clock.now()) / 1_000_000)
+
+
+def _is_woken(journal: Journal, row: RunRow) -> bool:
+    """Return whether a run that waits for sub-runs has something to do: one has ended or stopped, or a message came."""
+    last = next(iter(journal.read(row.run_id, row.seq - 1)), None)
+    body = decode(last) if last is not None else None
+    if not isinstance(body, kinds.RunSuspended) or journal.drain(row.run_id, row.messages_taken):
+        return True
+    return not all(is_in_progress(journal, journal.find(run)) for run in body.runs)
 
 
 def slot_limits(settings: WorkersSettings, row: RunRow) -> dict[str, int]:

@@ -176,6 +176,16 @@ class RunSubmitted(Body, frozen=True):
     labels: tuple[str, ...] = ()
 
 
+@event("run_suspended", v=1, origin="outside")
+class RunSuspended(Body, frozen=True):
+    """The run gave its place at a worker back: it waits for sub-runs that workers execute. The end of each wakes it.
+
+    `runs` are those in progress. It stays `running`; `run_resumed` follows.
+    """
+
+    runs: tuple[str, ...]
+
+
 @event("run_cancelled", v=1, origin="outside", enters="cancelled")
 class RunCancelled(Body, frozen=True):
     """The run was cancelled. `message` is the id of the request in the inbox."""

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
 
 
+class SubRunsAwaited(Exception):
+    """The run can only go on when a sub-run that workers execute has ended or stopped. `runs` are those in progress."""
+
+    def __init__(self, runs: tuple[str, ...]) -> None:
+        super().__init__(*runs)
+        self.runs = runs
+
+
 @dataclass
 class PlanChild(Effect[kinds.ChildStarted | kinds.ChildEnded]):
     """Find what a child runs, and validate its input. A child that is refused has ended: `await_child` executes others.

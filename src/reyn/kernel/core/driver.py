@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import Blob, Body, kinds
-from reyn.kernel.core.child_effects import StartChildren
+from reyn.kernel.core.child_effects import StartChildren, SubRunsAwaited
 from reyn.kernel.core.effects import (
     EXPIRED,
     UNKNOWN_OUTCOME,
@@ -129,6 +129,9 @@ class Driver:
                 await self._step()
         except (_Stopped, RecordingEnded):
             pass
+        except SubRunsAwaited as awaited:
+            if self.world is not None:
+                self.tape.record(kinds.RunSuspended(awaited.runs), self.world.now())
         except ReynError:
             raise
         except ProjectMissing:  # another worker continues here

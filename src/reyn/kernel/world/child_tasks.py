@@ -8,14 +8,14 @@ conversation knows of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.journal import ENDED, Body, Journal, ReportRun, kinds
 from reyn.journal.submission import post_message
-from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, ExecuteChild
+from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, ExecuteChild, SubRunsAwaited
 from reyn.kernel.world.child_spec import STOPPED
 from reyn.kernel.world.loading import first_event, load_state
 
@@ -46,7 +46,8 @@ class TasksAhead:
     def __init__(self, children: Children, commits: SharedCommits, flush: Callable[[Tape], Awaitable[None]]) -> None:
         self._children = children
         self._commits = commits
-        self._flush = flush
+        self.flush = flush
+        """Makes the buffered events of a tape durable."""
         self.ahead: dict[str, asyncio.Future[Any]] = {}
         """What was started and is not awaited yet, by call."""
         self._executing: set[str] = set()
@@ -54,7 +55,27 @@ class TasksAhead:
         """The children whose outcomes nothing has taken, in the order in which they ended or stopped."""
         self._tokens: dict[str, int] = {}
         """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
+        self.elsewhere: dict[str, int] = {}
+        """Tokens of submitted sub-runs whose outcomes are not recorded yet, by call."""
         self._slots: tuple[int, asyncio.Semaphore] | None = None
+
+    async def arrived(self, calls: Collection[str]) -> tuple[str, EventWithBlobs | None]:
+        """Wait until one of some children has ended or stopped. Returns its call and its outcome; `None` if it waits
+        for sub-runs that workers execute."""
+        tasks = {self.ahead[call]: call for call in calls}
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        call = next(call for task, call in tasks.items() if task.done())
+        if not isinstance(self.ahead[call].exception(), SubRunsAwaited):
+            return call, self._take(call)
+        self._tokens.pop(call, None)
+        self._arrived.pop(call, None)
+        del self.ahead[call]
+        return call, None
+
+    async def together(self, work: Collection[Awaitable[None]]) -> None:
+        """Await commits that share a transaction."""
+        with self._commits.active_run():
+            await asyncio.gather(*work)
 
     def start_ops(self, work: dict[str, Coroutine[Any, Any, EventWithBlobs | None]]) -> None:
         """Start to perform ops, by call, whose intents are durable."""
@@ -70,7 +91,7 @@ class TasksAhead:
         while not own.done():
             self._record_arrived(tape)
             if tape.pending:
-                await self._flush(tape)  # others may arrive meanwhile
+                await self.flush(tape)  # others may arrive meanwhile
             else:
                 running = [task for task in self.ahead.values() if not task.done()]
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -91,20 +112,20 @@ class TasksAhead:
         """Execute a sub-run, and meanwhile those that are awaited next."""
         await self.start((effect.started, *effect.ahead), effect.concurrency, tape)
         if not self.ahead[effect.key].done():
-            await self._flush(tape)  # what is known before a wait
+            await self.flush(tape)  # what is known before a wait
         await asyncio.wait([self.ahead[effect.key]])
         outcome = self._take(effect.key)
         if isinstance(outcome[0], kinds.ChildStopped) and outcome[0].limit == "tokens":
             # It has used its share. Once it is known what the others need, it may use all that is left.
             await self._finish_executing()
-            outcome = await self._children.execute(effect, tape, self._tokens_left(tape))
+            outcome = await self._children.execute(effect, tape, self.tokens_left(tape))
         return outcome
 
     async def first(self, effect: AwaitFirst, tape: Tape) -> EventWithBlobs:
         """Execute children, and return the outcome of the first that ends; that of a stopped one if none is left."""
         if not any(isinstance(self._ended(one.call), kinds.ChildStopped) for one in effect.started):
             await self.start(effect.started, effect.concurrency, tape)
-        await self._flush(tape)
+        await self.flush(tape)
         while True:
             arrived = [call for call in self._arrived if (task := self.ahead.get(call)) is not None and task.done()]
             for call in arrived:
@@ -135,7 +156,7 @@ class TasksAhead:
         outcome = self._take(started.call)
         if isinstance(outcome[0], kinds.ChildStopped) and outcome[0].limit == "tokens":
             # What the others need is known now.
-            outcome = await self._children.execute(ExecuteChild(started.call, started), tape, self._tokens_left(tape))
+            outcome = await self._children.execute(ExecuteChild(started.call, started), tape, self.tokens_left(tape))
         return outcome
 
     async def cancel(self, effect: CancelChild, tape: Tape) -> EventWithBlobs:
@@ -148,7 +169,7 @@ class TasksAhead:
             outcome = self._take(effect.key)
             if isinstance(outcome[0], kinds.ChildEnded):
                 return outcome
-        await self._flush(tape)
+        await self.flush(tape)
         return await self._children.end(effect, tape)
 
     async def _drop_queued(self) -> None:
@@ -165,7 +186,7 @@ class TasksAhead:
         new = [started for started in sub_runs if started.call not in known]
         if not new:
             return
-        await self._flush(tape)
+        await self.flush(tape)
         for started in new:
             work = self._execute_one(ExecuteChild(started.call, started), concurrency, tape)
             self.ahead[started.call] = asyncio.ensure_future(work)
@@ -177,7 +198,7 @@ class TasksAhead:
         async with self._slots[1]:
             self._executing.add(effect.key)
             try:
-                left = self._tokens_left(tape)
+                left = self.tokens_left(tape)
                 share = left and max(1, left // (concurrency - len(self._executing) + 1))
                 self._tokens[effect.key] = share or 0
                 with self._commits.active_run():  # shares its commits with those that execute beside it
@@ -188,10 +209,10 @@ class TasksAhead:
                 self._executing.discard(effect.key)
                 self._arrived[effect.key] = None
 
-    def _tokens_left(self, tape: Tape) -> int | None:
+    def tokens_left(self, tape: Tape) -> int | None:
         """Return the tokens that no sub-run has used or may use; `None` if they are not limited."""
         left = self._children.settings_left(tape).limits.tokens
-        return None if left is None else max(0, left - sum(self._tokens.values()))
+        return None if left is None else max(0, left - sum(self._tokens.values()) - sum(self.elsewhere.values()))
 
     def _tokens_of(self, outcome: Body) -> int:
         """Return the tokens that a sub-run has used."""

@@ -7,24 +7,32 @@ so starting it twice starts it once. Its intent is durable in the parent before 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed, error_name_of
-from reyn.journal import ENDED, Blob, Event, RaiseLimit, RunRow, Say, canonical, decode, kinds
+from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed
+from reyn.journal import ENDED, Blob, Event, RaiseLimit, RunRow, Say, Wake, canonical, kinds
 from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import descendants
+from reyn.kernel.core.child_effects import SubRunsAwaited
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.handoffs import summarize_sub_run
 from reyn.kernel.visit.run_context import credentials_of
 from reyn.kernel.world.agent_messages import AgentMessages
 from reyn.kernel.world.allowance import check_call
-from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below, is_final
+from reyn.kernel.world.child_ends import (
+    TASK_STATES,
+    active_counted,
+    ended_event,
+    error_name_in,
+    phase_artifacts,
+    stopped_event,
+)
+from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, depth_below
 from reyn.kernel.world.environments import requests_above
 from reyn.kernel.world.loading import (
     Copies,
@@ -43,7 +51,6 @@ from reyn.kernel.world.run_scope import RunScope, call_name
 from reyn.kernel.world.unsafe_ops import with_acted
 from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
-from reyn.vocabulary.error_names import ABORTED, FAILED
 from reyn.workspace.restore import unreverted_changes
 
 if TYPE_CHECKING:
@@ -58,10 +65,7 @@ if TYPE_CHECKING:
     Execute = Callable[[Tape, Resumption | None, Tape, ChildSpec], Awaitable[RunState]]
     """Executes a child of the run of the second tape."""
 
-_MAX_PHASES = 50
-"""Visits of a sub-run whose artifacts its parent records."""
 _OP_ENDED = "the op that called it has ended"
-_TASK_STATES: dict[str, kinds.TaskState] = {"finished": "completed", "cancelled": "canceled"}
 
 
 class Children:
@@ -136,9 +140,9 @@ class Children:
         """Return how a cancelled child ended."""
         intent = effect.started
         acted = tape.state.recovery.children.get(intent.call)
-        if acted is None and self.journal.find(intent.run) is not None:
-            return await self.execute(effect, tape)
-        return replace(_ended(intent, "canceled", effect.reason), acted=acted or ""), ()
+        if acted is None and (row := self.journal.find(intent.run)) is not None:
+            return self.settled(intent, tape) if row.queue else await self.execute(effect, tape)
+        return replace(ended_event(intent, "canceled", effect.reason), acted=acted or ""), ()
 
     async def execute(
         self, effect: ExecuteChild | CancelChild, tape: Tape, tokens: int | None = None
@@ -158,11 +162,41 @@ class Children:
             with self.journal.claim(intent.run):
                 end = await self.drive(intent, ChildSpec(settings, tape.state.models), tape)
         except RunIdTaken as error:
-            return _ended(intent, "failed", f"{error.code}: {error.message}"), ()
+            return ended_event(intent, "failed", f"{error.code}: {error.message}"), ()
         except (RunBusy, RunBlocked, OpMissing) as error:
             hint = error.own_hint
             return kinds.ChildStopped(intent.call, intent.run, "failed", error.message, error.code, hint=hint), ()
-        stopped = _stopped(intent, end)
+        if end.state.is_suspended:  # it was continued here, and waits for sub-runs of its own
+            raise SubRunsAwaited((intent.run,))
+        stopped = stopped_event(intent, end)
+        return (stopped, ()) if stopped is not None else self._completed(intent, end)
+
+    async def submit(self, intent: kinds.ChildStarted, tape: Tape, tokens: int | None) -> None:
+        """Submit a child: a worker executes it, and its end wakes the run. `tokens` is as in `execute`."""
+        state, run = tape.state, intent.run
+        child = self._begin(intent, ChildSpec(self.settings_left(tape, tokens), state.models), tape)
+        child.record(kinds.RunSubmitted(state.queue, state.priority, state.labels), self.services.clock.now())
+        wakes = (Wake(run, 0, state.queue, state.priority),)
+
+        async def append(run_id: str, seq: int, events: Sequence[Event], blobs: Sequence[Blob]) -> int:
+            return await self.services.commits.append(run_id, seq, events, blobs, wakes)
+
+        await child.flush(append)
+
+    def settled(self, intent: kinds.ChildStarted, tape: Tape) -> EventWithBlobs:
+        """Return how a submitted child ended or stopped, as `execute` does, without executing it."""
+        row = self.journal.find(intent.run)
+        assert row is not None
+        try:
+            self._check_own(intent, ChildSpec(self.settings_left(tape), tape.state.models), tape, row)
+        except RunIdTaken as error:
+            return ended_event(intent, "failed", f"{error.code}: {error.message}"), ()
+        state = load_state(self.journal, intent.run)
+        if state.status == "running":  # it was continued just now
+            raise SubRunsAwaited((intent.run,))
+        active = max(0, state.active - active_counted(intent, tape))
+        end = ChildEnd(state, row.seq, row.hash, self.journal.blob, active)
+        stopped = stopped_event(intent, end)
         return (stopped, ()) if stopped is not None else self._completed(intent, end)
 
     def _completed(self, intent: kinds.ChildStarted, end: ChildEnd) -> EventWithBlobs:
@@ -175,12 +209,12 @@ class Children:
         if state.workspace == intent.run:  # files of a workspace of its own are not shared
             changes = tuple(change for change in changes if not change.path.startswith("workspace:"))
         body = replace(
-            _ended(intent, _TASK_STATES.get(str(state.status), "failed"), error, end),
+            ended_event(intent, TASK_STATES.get(str(state.status), "failed"), error, end),
             artifact=artifact,
             active=end.active,
             changes=changes,
-            phases=_phase_artifacts(events),
-            error_name="" if artifact else _error_name(state),
+            phases=phase_artifacts(events),
+            error_name="" if artifact else error_name_in(state),
         )
         body = with_acted(body, self.journal, events)
         if artifact is None:
@@ -238,7 +272,7 @@ class Children:
         del scope.calls[key]
         status = str(end.state.status)
         error = "" if status == "finished" else f"it is {status}: {end.state.reason}"
-        ended = _ended(intent, _TASK_STATES.get(status, "failed"), error, end)
+        ended = ended_event(intent, TASK_STATES.get(status, "failed"), error, end)
         if skill.op_kinds:
             ended = with_acted(ended, self.journal, self.journal.read(run))
         tape.record(replace(ended, call=scope.call), self.services.clock.now())
@@ -255,7 +289,7 @@ class Children:
             self.cancel(intent, _OP_ENDED, scope.tape)
             row, state = self.journal.find(intent.run), load_state(self.journal, intent.run)
             end = None if row is None else ChildEnd(state, row.seq, row.hash, self.journal.blob)
-            ended = replace(_ended(intent, "canceled", _OP_ENDED, end), call=scope.call)
+            ended = replace(ended_event(intent, "canceled", _OP_ENDED, end), call=scope.call)
             ended = with_acted(ended, self.journal, self.journal.read(intent.run))
             scope.tape.record(ended, self.services.clock.now())
         return scope.tape.state.visit.acted.get(scope.call, "")
@@ -368,54 +402,3 @@ class Children:
     def settings_left(self, tape: Tape, tokens: int | None = None) -> RunSettings:
         """Return the settings of a child; its limits are what the run has left, or less tokens."""
         return sub_run_settings(tape.state, self.services.settings_of(tape.started, tape.content), tokens)
-
-
-def _ended(
-    intent: kinds.ChildStarted, state: kinds.TaskState, error: str, end: ChildEnd | None = None
-) -> kinds.ChildEnded:
-    """Return the event of an end; without one, the child did not start."""
-    body = kinds.ChildEnded(intent.call, intent.type, intent.skill, intent.run, state, error)
-    if end is None:
-        return body
-    ended, charge = end.state, charge_of(end.state.charge)
-    return replace(body, usage=ended.usage, answers=ended.models.answers, charge=charge, seq=end.seq, head=end.head)
-
-
-def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | None:
-    """Return the event of a sub-run that stopped, with which its parent stops; `None` if it ended."""
-    state, stop = end.state, end.state.stop
-    body = kinds.ChildStopped(intent.call, intent.run, "failed", state.reason, active=end.active)
-    match state.status:
-        case "failed" if not is_final(state):
-            return replace(body, code=stop.code, hint=stop.hint, error_name=stop.error_name)
-        case "limited":
-            limit, value = stop.limit or ("", 0)
-            return replace(body, status="limited", limit=limit, value=value)
-        case "waiting":
-            return replace(body, status="waiting", wait=state.wait)
-    return None
-
-
-def _error_name(state: RunState) -> str:
-    """Return the name of the error of a sub-run without a result; empty for `failed`."""
-    name = (state.stop.error_name or error_name_of(state.stop.code)) if state.status == "failed" else ABORTED
-    return "" if name == FAILED else name
-
-
-def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:
-    """Return the artifacts of the latest visits, in order."""
-    found: deque[kinds.PhaseArtifact] = deque(maxlen=_MAX_PHASES)
-    stored: kinds.ArtifactRef | None = None
-    step = 0
-    for event in events:
-        if event.kind == kinds.PhaseStarted.kind:
-            step += 1
-        elif event.kind == kinds.ArtifactStored.kind:
-            body = decode(event)
-            stored = body.artifact if isinstance(body, kinds.ArtifactStored) else None
-        elif event.kind == kinds.PhaseCompleted.kind and stored is not None:
-            body = decode(event)
-            if isinstance(body, kinds.PhaseCompleted):
-                found.append(kinds.PhaseArtifact(body.phase, stored, step))
-            stored = None
-    return tuple(found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -17,7 +18,6 @@ from reyn.errors import BudgetExceeded, InternalError
 from reyn.journal import ENDED, AbortTurn, Body, Cancel, Event, kinds
 from reyn.journal.family import reply_to
 from reyn.journal.spending import in_full
-from reyn.kernel import versions
 from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, ExecuteChild, PlanChild, StartChildren
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import (
@@ -40,7 +40,9 @@ from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
 from reyn.kernel.world.inbox import answer_error, inbox_events, op_edit_error
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.world.loading import resumed_event
 from reyn.kernel.world.run_scope import run_scope
+from reyn.kernel.world.submitted_children import SubmittedChildren, are_submitted
 from reyn.kernel.world.timers import wait_for_time
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ class LiveWorld:
         self.children = Children(services, self._execute_child)
         """The children of the run."""
         self._tasks = TasksAhead(self.children, services.commits, self.flush)
+        was_suspended = resumption is not None and resumption.is_suspended
+        self._submitted = SubmittedChildren(self.children, self._tasks, was_suspended=was_suspended)
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -200,6 +204,12 @@ class LiveWorld:
                 if isinstance(planned[0], kinds.ChildStarted):
                     self._planned.add(planned[0].run)
                 return planned
+            case AwaitFirst() if are_submitted(effect, tape):
+                return await self._submitted.first(effect, tape)
+            case ExecuteChild() if are_submitted(effect, tape):
+                return await self._submitted.execute(effect, tape)
+            case CancelChild() if tape.state.queue:
+                return await self._submitted.cancel(effect, tape)
             case AwaitFirst() if self._may_overlap(tape):
                 return await self._tasks.first(effect, tape)
             case CancelChild():
@@ -232,7 +242,9 @@ class LiveWorld:
         return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
     async def start(self, effect: StartChildren, tape: Tape) -> None:
-        if self._may_overlap(tape):
+        if are_submitted(effect, tape):
+            await self._submitted.start(effect.started, effect.concurrency, tape)
+        elif self._may_overlap(tape):
             await self._tasks.start(effect.started, effect.concurrency, tape)
 
     def _may_overlap(self, tape: Tape) -> bool:
@@ -348,7 +360,7 @@ class LiveWorld:
         events: list[EventWithBlobs] = []
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
-            events.append(self._resumed(resumption, state))
+            events.append(resumed_event(resumption, state, self._roster, self._model, self._services.hook_names))
             if state.reserved is not None:  # the process that made the call died
                 events.append((in_full(state.reserved), ()))
                 state = replace(state, reserved=None)
@@ -359,25 +371,8 @@ class LiveWorld:
         messages = (self._journal.drain if must_read else self._journal.peek)(state.run_id, state.messages_taken)
         if messages or (state.inbox.queued and state.status in ENDED):
             events += inbox_events(messages, state, self.now(), self._journal)
+            self._submitted.abort([body for body, _ in events], state)
         return events
-
-    def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
-        pinned, recorded = resumption.pinned, state.started.hooks
-        names = self._services.hook_names
-        is_new = resumption.is_model_override or self._model != state.models.name
-        return kinds.RunResumed(
-            resumption.driver,
-            state.recovery.open_intents,
-            resumption.retry,
-            self._model if is_new else None,
-            resumption.skill,
-            pinned.hash if pinned else None,
-            None if state.wording == versions.WORDING else versions.WORDING,
-            resumption.ops.hash if resumption.ops else None,
-            self._roster.answer_form(self._model) if is_new else None,
-            self._roster.prompt_limit(self._model) if is_new else None,
-            names if names not in ((), recorded) else None,
-        ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         """Ask the user and poll the inbox meanwhile; return whether the run continues."""
@@ -420,7 +415,8 @@ class LiveWorld:
 
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then pass them to the listener."""
-        events = await tape.flush(self._services.commits.append)
+        commits, state = self._services.commits, tape.state
+        events = await tape.flush(partial(self._submitted.append, state) if state.queue else commits.append)
         if (watchers := self._services.watchers).by_run:
             watchers.wake(tape.run_id, events)
         if self._listener is not None:

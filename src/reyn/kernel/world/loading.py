@@ -26,6 +26,7 @@ from reyn.skills import Skill, pin
 from reyn.vocabulary import OpSpec, Vocabulary
 
 if TYPE_CHECKING:
+    from reyn.journal.outside import EventWithBlobs
     from reyn.models.roster import Roster
     from reyn.ops import OpTable
 
@@ -40,6 +41,7 @@ class Resumption(NamedTuple):
         pinned: The copy of the upgraded skill.
         ops: The op specifications of the upgraded skill.
         is_model_override: Whether the caller named a model, which also ends switches to fallback models.
+        is_suspended: Whether the run waited for sub-runs that workers execute.
     """
 
     driver: str
@@ -48,6 +50,28 @@ class Resumption(NamedTuple):
     pinned: Blob | None = None
     ops: Blob | None = None
     is_model_override: bool = False
+    is_suspended: bool = False
+
+
+def resumed_event(
+    resumption: Resumption, state: RunState, roster: Roster, model: str, hooks: tuple[str, ...]
+) -> EventWithBlobs:
+    """Return how a run continues: with which model, and with which hooks of the program that executes it."""
+    pinned = resumption.pinned
+    is_new = resumption.is_model_override or model != state.models.name
+    return kinds.RunResumed(
+        resumption.driver,
+        () if resumption.is_suspended else state.recovery.open_intents,  # the sub-runs that it waits for go on
+        resumption.retry,
+        model if is_new else None,
+        resumption.skill,
+        pinned.hash if pinned else None,
+        None if state.wording == versions.WORDING else versions.WORDING,
+        resumption.ops.hash if resumption.ops else None,
+        roster.answer_form(model) if is_new else None,
+        roster.prompt_limit(model) if is_new else None,
+        hooks if hooks not in ((), state.started.hooks) else None,
+    ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
 
 class LoadedRun(NamedTuple):
