@@ -569,6 +569,14 @@ def test_usage_shows_the_budgets_that_hold(here: Path, chat):
     assert "of 900,000 tokens" in output.err
 
 
+def test_a_fact_is_pinned_and_removed(here: Path, chat):
+    write_answers(here, reply("Hello!"), reply("Bye!"))
+    output = chat("/unpin 1\nhi\n/pin Tea, not coffee\n/memory\n/unpin 1\nbye\n/memory\n", "--run-id", "c")
+    assert output.out == "Hello!\nBye!\n"
+    assert "there are no pinned facts yet" in output.err
+    assert output.err.count("Tea, not coffee") == 1
+
+
 def test_a_message_can_be_sent_while_a_question_is_open(here: Path, chat, reyn):
     write_answers(here, act(question("Which tone?")), reply("Done."), reply("Because."))
     (here / "reyn/agents").mkdir(parents=True)

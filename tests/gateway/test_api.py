@@ -70,6 +70,8 @@ def test_an_answer_continues_the_run_and_names_the_token(tmp_path: Path):
                 await ended(http, "k")
                 [asked] = (await http.get("/api/questions")).json()
                 assert (asked["run_id"], asked["text"]) == ("k", "Which one?")
+                assert (await http.get("/api/questions", params={"run": "k"})).json() == [asked]
+                assert (await http.get("/api/questions", params={"run": "other"})).json() == []
                 body = {"question": asked["question"]["id"], "value": "the blue one"}
                 assert (await http.post("/api/runs/k/answer", json=body)).status_code == 202
                 assert (await ended(http, "k"))["result"]["artifact"]["data"] == {"text": "thanks"}

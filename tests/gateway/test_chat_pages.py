@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.chat.support import reply
+from tests.chat.support import reply, start_skill
 from tests.gateway.browser import IN_BROWSER, Site
+from tests.gateway.support import QUESTION
 from tests.models.fake_server import FakeServer, chunk, event, good, stream
 from tests.runtime.test_trials import add_case
 from tests.support import finish, go
@@ -49,6 +50,9 @@ def test_a_message_is_asked_again_edited_and_remembered(page: Any, site: Site):
     page.get_by_role("listitem").filter(has_text="The user drinks tea.").wait_for()
     page.get_by_role("button", name="Forget").click()
     expect(page.get_by_role("listitem").filter(has_text="The user drinks tea.")).to_have_count(0)
+    for name in ("Ask again", "Edit"):
+        command = re.compile(rf"reyn chat --fork '?{first}@2'?$")
+        expect(page.get_by_role("button", name=name)).to_have_attribute("title", command)
     page.get_by_role("button", name="Ask again").click()
     expect(page).not_to_have_url(re.compile(first))
     page.get_by_text("And again.").wait_for()
@@ -88,6 +92,26 @@ def test_a_reply_in_progress_is_stopped_and_an_image_sent(page: Any, site: Site,
     say(page, "what is this")
     page.locator(".message.agent", has_text="A dot.").wait_for()
     assert base64.b64encode(PIXEL).decode() in json.dumps(held.requests[-1].body)
+
+
+def test_a_skill_runs_beside_a_chat_and_asks_in_place(page: Any, site: Site):
+    agents = site.root / "reyn" / "agents"
+    agents.mkdir(parents=True, exist_ok=True)
+    # One script for both: what does not fit is rejected, and the next answer taken.
+    own = {"type": "agent", "name": "helper", "skills": ["asker"], "allowed_ops": ["start_skill"]}
+    own["model"] = site.script(
+        "helper", start_skill("asker"), reply("It runs."), QUESTION, finish("thanks"), reply("Noted.")
+    )
+    (agents / "helper.md").write_text(f"---\n{json.dumps(own)}\n---\nHelp.\n")
+    page.goto(site.address("/chat"))
+    page.get_by_label("Agent").select_option("helper")
+    say(page, "ask somebody")
+    page.get_by_text("It runs.").wait_for()
+    card = page.get_by_role("article").filter(has_text="Which one?")
+    card.get_by_label("Reply").fill("the blue one")
+    card.get_by_role("button", name="Send reply").click()
+    expect(card).to_have_count(0)
+    page.get_by_text("Noted.").wait_for()
 
 
 def test_cases_are_run_and_permissions_explained(page: Any, site: Site):

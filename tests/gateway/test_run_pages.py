@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from reyn import OSRuntime
+from reyn.journal import Event
 from tests.gateway.browser import IN_BROWSER, Site
 from tests.gateway.support import QUESTION
 from tests.support import act, file, finish, go, write_skill
@@ -110,6 +114,29 @@ def test_a_run_is_cancelled_and_another_retried(page: Any, site: Site):
     page.get_by_role("button", name="Run again").click()
     expect(page).not_to_have_url(re.compile("/runs/short$"))
     page.locator(".status", has_text="finished").first.wait_for()
+
+
+def test_an_interrupted_run_is_resumed(page: Any, site: Site):
+    model = site.script("left", go("second"), finish("after all"))
+
+    async def leave() -> None:
+        def listener(event: Event) -> None:
+            if event.kind == "phase_started" and event.data["phase"] == "second":
+                raise asyncio.CancelledError
+
+        async with OSRuntime.open(site.root, trust=True, model=model) as runtime:
+            await asyncio.wait(
+                [asyncio.ensure_future(runtime.run("pair", {"text": "in"}, run_id="left", listener=listener))]
+            )
+
+    with ThreadPoolExecutor() as beside:  # this thread has the loop of the browser
+        beside.submit(asyncio.run, leave()).result()
+    page.goto(site.address("/runs/left"))
+    page.locator(".status", has_text="interrupted").first.wait_for()
+    resume = page.get_by_role("button", name="Resume")
+    expect(resume).to_have_attribute("title", "reyn resume left")
+    resume.click()
+    page.get_by_text("after all").first.wait_for()
 
 
 def test_a_limit_is_raised_and_the_run_resumes(page: Any, site: Site):

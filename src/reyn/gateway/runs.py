@@ -85,13 +85,20 @@ def _is_visible(call: ApiCall, row: RunRow) -> bool:
     return not call.principal.skills or call.principal.sees(call.site.runtime.runs.root_run(row).skill)
 
 
-@operation("GET", "/api/questions", "view", result=list[AskedQuestion])
+class QuestionFilter(msgspec.Struct):
+    """Only the questions of a run and its sub-runs."""
+
+    run: str = ""
+
+
+@operation("GET", "/api/questions", "view", query=QuestionFilter, result=list[AskedQuestion])
 def list_questions(call: ApiCall) -> list[AskedQuestion]:
     """List the open questions and approvals, the oldest first. What a conversation waits for is no question."""
-    runtime = call.site.runtime
+    runtime, run = call.site.runtime, call.query.run
     found = []
-    for row in runtime.runs.select(RunQuery(("waiting",))):
-        if row.wait is None or row.wait.run is not None or row.wait.is_message:
+    for row in runtime.runs.select(RunQuery(("waiting",), prefix=run)):
+        is_asked = row.wait is not None and row.wait.run is None and not row.wait.is_message
+        if not is_asked or (run and not f"{row.run_id}.".startswith(f"{run}.")):
             continue
         asked = runtime.runs.open_question(row)
         if asked is not None and call.principal.sees(runtime.runs.root_run(row).skill):

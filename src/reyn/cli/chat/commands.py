@@ -33,6 +33,7 @@ CHAT_COMMANDS = {
     "/agents": "list the agents that the agent can ask",
     "/memory": "list what the agent remembers",
     "/pin": "FACT: keep a fact in every prompt, whatever is summarised",
+    "/unpin": "ID: remove a pinned fact; /memory shows the ids",
     "/compact": "replace older messages by a summary before the next reply",
     "/usage": "show tokens, cost, and the budgets that hold",
     "/rename": "TITLE: give the conversation a title",
@@ -155,6 +156,13 @@ class ChatCommands:
             return
         self._runtime.conversations.remember(self._conversation.run_id, fact)
         self._echo("  pinned; /memory lists the pinned facts")
+
+    def _unpin(self, entry: str) -> None:
+        if not self._is_recorded:
+            self._echo("  ! there are no pinned facts yet")
+            return
+        self._runtime.conversations.forget(self._conversation.run_id, entry)
+        self._echo("  removed before the next reply")
 
     def _compact(self, _: str) -> None:
         if not self._is_recorded:

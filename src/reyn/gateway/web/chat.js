@@ -54,6 +54,7 @@ function next(live, item) {
 export function ChatPage({ run, go }) {
   const mine = (change) => (change.type === "run" && change.run_id.startsWith(run)) || (change.type === "item" && change.run_id === run && ["reply", "message", "question", "stopped"].includes(change.item.item));
   const found = useLoaded(() => get(chatPath(run)), [run], mine);
+  const asked = useLoaded(() => get(`/api/questions?run=${encodeURIComponent(run)}`), [run], mine);
   const memory = useLoaded(() => get(chatPath(run, "/memory")).catch(() => []), [run], mine);
   const [live] = useLive(run);
   const [editing, setEditing] = useState(null);
@@ -63,28 +64,27 @@ export function ChatPage({ run, go }) {
   if (!found.value) return html`<h1>Chat</h1><${Failure} error=${found.error} />`;
   const { messages, run: row, title } = found.value;
   const isOver = ["finished", "aborted", "cancelled"].includes(row.status);
-  const question = row.question && row.question.question.reason !== "message" ? row.question : null;
   return html`<h1>${visible(title || row.skill.replace("agent:", ""))} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
     <div class="chat" role="log" aria-label="Messages" aria-live="polite">
-      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} onAgain=${{ perform: () => post(chatPath(run, "/edit"), { number: message.number, text: message.text }), onDone: (begun) => go(`/chat/${begun.run_id}`) }} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
+      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} command="reyn chat --fork ${shellQuote(`${run}@${message.number}`)}" onAgain=${{ perform: () => post(chatPath(run, "/edit"), { number: message.number, text: message.text }), onDone: (begun) => go(`/chat/${begun.run_id}`) }} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
       ${(live.isBusy || row.status === "running") && html`<div class="message" aria-busy="true"><${Markdown} text=${live.text} /><p class="note busy">working</p></div>`}
       ${live.notes.map((note) => html`<div class="note">${visible(note)}</div>`)}
     </div>
-    ${question && html`<${Question} asked=${question} onDone=${found.again} />`}
+    ${(asked.value || []).map((one) => html`<${Question} key="${one.run_id} ${one.question.id}" asked=${one} onDone=${() => { asked.again(); found.again(); }} />`)}
     ${editing && html`<div class="card"><p>Say something else in place of message ${editing.number}; a copy of the conversation goes on from there.</p>
       <${Composer} label="Instead" text=${editing.text} send=${(text, images) => post(chatPath(run, "/edit"), { number: editing.number, text, images })} onDone=${(begun) => { setEditing(null); go(`/chat/${begun.run_id}`); }} />
       <button onClick=${() => setEditing(null)}>Keep it</button></div>`}
     ${!isOver && may("start") && html`<${Composer} label="Message" send=${(text, images) => post(chatPath(run, "/messages"), { text, images })} onDone=${found.again} />
-      ${(live.isBusy || row.status === "running") && html`<${Action} label="Stop the reply" kind="bad" perform=${() => post(chatPath(run, "/abort"), { reason: "stopped by the user" })} />`}`}
+      ${(live.isBusy || row.status === "running") && html`<${Action} label="Stop the reply" kind="bad" command="Ctrl-C in reyn chat --run-id ${shellQuote(run)}" perform=${() => post(chatPath(run, "/abort"), { reason: "stopped by the user" })} />`}`}
     <div ref=${end}></div>
     <${Memory} run=${run} entries=${memory.value || []} onDone=${memory.again} />
     <${Command} text="reyn chat --run-id ${shellQuote(run)}" />`;
 }
 
-function Message({ message, onEdit, onAgain }) {
+function Message({ message, command, onEdit, onAgain }) {
   return html`<div class="message ${message.role}"><${Markdown} text=${message.text} />
-    ${onEdit && html`<div class="row"><button title="Say something else here, in a copy" onClick=${onEdit}>Edit</button>
-      <${Action} label="Ask again" title="Say the same here, in a copy" perform=${onAgain.perform} onDone=${onAgain.onDone} /></div>`}</div>`;
+    ${onEdit && html`<div class="row"><button title="Say something else here, in a copy: ${command}" onClick=${onEdit}>Edit</button>
+      <${Action} label="Ask again" title="Say the same here, in a copy" command=${command} perform=${onAgain.perform} onDone=${onAgain.onDone} /></div>`}</div>`;
 }
 
 // What the conversation remembers. A change is taken by the run before its next turn.
@@ -92,9 +92,9 @@ function Memory({ run, entries, onDone }) {
   const [text, setText] = useState("");
   const change = (body) => post(chatPath(run, "/memory"), body);
   return html`<details><summary>Memory, ${entries.length} ${entries.length === 1 ? "entry" : "entries"}</summary>
-    <ul>${entries.map((one) => html`<li key=${one.id}>${visible(one.text)} ${may("start") && html`<${Action} label="Forget" perform=${() => change({ forget: one.id })} onDone=${onDone} />`}</li>`)}</ul>
+    <ul>${entries.map((one) => html`<li key=${one.id}>${visible(one.text)} ${may("start") && html`<${Action} label="Forget" command="/unpin ${one.id} in reyn chat --run-id ${shellQuote(run)}" perform=${() => change({ forget: one.id })} onDone=${onDone} />`}</li>`)}</ul>
     ${may("start") && html`<form class="row" onSubmit=${(event) => event.preventDefault()}><label class="inline" for="remember">Remember</label><input id="remember" value=${text} onInput=${(event) => setText(event.target.value)} />
-      <${Action} label="Remember" disabled=${!text.trim()} perform=${() => change({ remember: text })} onDone=${() => { setText(""); onDone(); }} /></form>`}</details>`;
+      <${Action} label="Remember" command="/pin ${text.trim() || "FACT"} in reyn chat --run-id ${shellQuote(run)}" disabled=${!text.trim()} perform=${() => change({ remember: text })} onDone=${() => { setText(""); onDone(); }} /></form>`}</details>`;
 }
 
 function Composer({ label, send, onDone, text: initial = "" }) {

@@ -75,7 +75,7 @@ export function Action({ label, title, kind = "", command, perform, onDone, disa
     }
   };
   return html`<span>
-    <button class=${kind} title=${title || command} disabled=${disabled || state.isBusy} onClick=${click}>${label}</button>
+    <button class=${kind} title=${[title, command].filter(Boolean).join(": ")} disabled=${disabled || state.isBusy} onClick=${click}>${label}</button>
     <${Failure} error=${state.error} />
   </span>`;
 }
