@@ -196,6 +196,8 @@ FETCH = {"kind": "web_fetch", "url": "https://example.org/"}
 OPS: dict[str, tuple[dict, str, str]] = {
     "zone": (file("write", "output/a.txt", content="a"), "file.write", "output/"),
     "request": (file("write", "reports/a.txt", content="a"), "file.write", "reports/"),
+    "root": (file("write", "a.txt", content="a"), "file.write", "a.txt"),
+    "delete": (file("delete", "notes.md"), "file.write", "notes.md"),
     "read": (file("read", "notes.md"), "file.read", "notes.md"),
     "program": ({"kind": "sandboxed_exec", "argv": ["touch", "x"]}, "exec", "touch"),
     "shell": ({"kind": "shell", "cmd": "touch x"}, "shell", "touch*"),
@@ -212,7 +214,7 @@ each_op = pytest.mark.parametrize("name", OPS)
 def with_op(root: Path, name: str, replies: list, expected: Any = None) -> Path:
     """Write a skill with a case that executes an op, and the replies of the case."""
     op, _, _ = OPS[name]
-    keys = "permissions: {file.write: [reports/], exec: true, shell: true, web: true}\n"
+    keys = "permissions: {file.write: [reports/, a.txt, notes.md], exec: true, shell: true, web: true}\n"
     folder = write_skill(root, "s", {"a": ["end"]}, ops={"a": op["kind"]}, skill_keys=keys)
     lines = "".join(f"{json.dumps(reply)}\n" for reply in replies)
     files = {"files/notes.md": "notes"} | ({"replies.jsonl": lines} if lines else {})

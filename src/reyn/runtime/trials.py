@@ -164,7 +164,9 @@ class Trials:
             return CaseReport(case.name, (f"it was ended: the cases take more than {SECONDS:g} s",))
 
     async def _try(self, folder: Path, case: Case, library: Library) -> CaseReport:
-        with _temporary_folder() as scratch:
+        with _temporary_folder() as folder_of_case:
+            scratch = folder_of_case / "project"  # not the folder itself, whose lock a change of a file in it needs
+            scratch.mkdir()
             for path, content in case.files.items():
                 target = scratch / path
                 target.parent.mkdir(parents=True, exist_ok=True)
