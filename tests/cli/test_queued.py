@@ -26,12 +26,12 @@ def test_every_command_shows_that_nobody_serves_a_run(project: Path, capsys: pyt
         found = capsys.readouterr()
         return found.out + found.err
 
-    assert REASON in output("submit", "writing", '{"text": "in"}', "--run-id", "a", "--queue", "slow")
+    assert REASON in output("submit", "writing", '{"text": "in"}', "--run-id", "a", "--queue", "slow", "--label", "gpu")
     for words in (("runs",), ("show", "a"), ("queue",), ("workers",)):
         assert REASON in output(*words), words
     [row] = json.loads(output("runs", "--json"))
     assert (row["display_status"], row["reason"]) == ("queued", REASON)
     assert json.loads(output("show", "a", "--json"))["reason"] == REASON
-    output("worker", "--queue", "slow", "--once")
+    output("worker", "--queue", "slow", "--once", "--label", "gpu")
     for words in (("runs",), ("show", "a"), ("queue",), ("workers",)):
         assert "no worker serves" not in output(*words), words

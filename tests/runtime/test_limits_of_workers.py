@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reyn import OSRuntime
 from reyn.engines import Serving
-from reyn.errors import ConfigInvalid
+from reyn.errors import ConfigInvalid, QueueInvalid
 from reyn.journal import Journal, MemoryJournal, Wake, kinds
 from reyn.journal.slots import call_next, slots_of
 from reyn.journal.wakes import microseconds
@@ -258,5 +258,22 @@ def test_the_queue_is_listed_with_as_many_questions_for_many_runs(tmp_path: Path
                 )
             assert [one.run_id for one in rt.workers.queued()] == [f"r{number:02}" for number in range(30)]
             assert sorted(asked) == ["claimed", "wakes", "workers"]
+
+    asyncio.run(scenario())
+
+
+def test_a_run_is_submitted_with_labels_of_its_own_and_keeps_those_that_it_has(tmp_path: Path):
+    async def scenario() -> None:
+        async with open_project(tmp_path, MemoryJournal()) as rt:
+            for label in ("", "two words", "-x", "x" * 65):
+                with pytest.raises(QueueInvalid):
+                    rt.submit("pair", IN, run_id="a", labels=[label])
+            assert rt.submit("pair", IN, run_id="a", labels=["gpu", "gpu"]).labels == ("gpu",)
+            await rt.workers.serve(serving=Serving(queues=("default",), is_once=True))
+            assert rt.runs.find("a").status == "running"
+            assert rt.workers.hand_over("a", labels=["big"]).labels == ("gpu", "big")
+            rt.services.journal.hold_wakes([one.seq for one in rt.services.journal.wakes()], 0)
+            await rt.workers.serve(serving=Serving(queues=("default",), is_once=True, labels=("gpu", "big")))
+            assert rt.runs.find("a").status == "finished"
 
     asyncio.run(scenario())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -107,9 +107,11 @@ class RemoteWorkers:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int | None = None) -> RunRow:
+    async def hand_over(
+        self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int | None = None, labels: Sequence[str] = ()
+    ) -> RunRow:
         """Let workers execute a run that was interrupted or waits. It stays with them."""
-        body = {"queue": queue, "priority": priority}
+        body = {"queue": queue, "priority": priority, "labels": list(labels)}
         return row_of_view(await self._transport.call("POST", run_address(run, "/submit"), dict[str, Any], body))
 
     async def all(self) -> list[WorkerReport]:

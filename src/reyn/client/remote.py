@@ -109,9 +109,11 @@ class Client:
         run_id: str | None = None,
         queue: str = DEFAULT_QUEUE,
         priority: int | None = None,
+        labels: Sequence[str] = (),
     ) -> RunRow:
         """Start a run that workers execute, and return at once. The arguments are those of `OSRuntime.submit`."""
-        body = {"skill": skill, "input": input, "run_id": run_id, "queue": queue, "priority": priority}
+        body: dict[str, Any] = {"skill": skill, "input": input, "run_id": run_id, "queue": queue, "priority": priority}
+        body["labels"] = list(labels)
         return row_of_view(await self._transport.call("POST", "/api/submissions", dict[str, Any], body))
 
     async def resume(

@@ -12,10 +12,8 @@ from reyn.documents.trust_classes import TrustClasses, trust_classes
 MAX_PRIORITY = 1_000
 Priority = Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 Slots = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
-Label = Annotated[
-    str,
-    msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z", description="a label, such as `project` or `gpu`"),
-]
+LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
+Label = Annotated[str, msgspec.Meta(pattern=LABEL_PATTERN, description="a label, such as `project` or `gpu`")]
 
 
 class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

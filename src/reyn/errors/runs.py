@@ -99,9 +99,12 @@ class RunPoisoned(JournalError, code="RYN441"):
 
 
 class QueueInvalid(JournalError, code="RYN442", exit_code=2):
-    """A queue has an invalid name, or a priority is out of range."""
+    """A queue or a label has an invalid name, or a priority is out of range."""
 
-    hint = "Use a name of letters, digits, `-` and `_` that begins with a letter, and a priority from -1000 to 1000."
+    hint = (
+        "Use a name of letters, digits, `-` and `_` that begins with a letter, and a priority from -1000 to 1000. "
+        "Labels may contain `.`, too, and begin with a digit."
+    )
 
 
 class EngineUnavailable(JournalError, code="RYN444"):

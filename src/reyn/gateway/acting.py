@@ -66,6 +66,7 @@ class SubmitRun(msgspec.Struct, forbid_unknown_fields=True):
     run_id: str | None = None
     queue: str = DEFAULT_QUEUE
     priority: int | None = None
+    labels: list[str] = []
 
 
 @operation("POST", "/api/submissions", "start", body=SubmitRun, result=RunView, status=202)
@@ -74,7 +75,14 @@ def submit_run(call: ApiCall) -> RunView:
     wanted, site = call.body, call.site
     runtime, skill = site.runtime, site.skill_for(wanted.skill, call.principal)
     site.check_open_to(wanted.run_id, call.principal)
-    row = runtime.submit(skill, wanted.input, run_id=wanted.run_id, queue=wanted.queue, priority=wanted.priority)
+    row = runtime.submit(
+        skill,
+        wanted.input,
+        run_id=wanted.run_id,
+        queue=wanted.queue,
+        priority=wanted.priority,
+        labels=wanted.labels,
+    )
     site.changes.look()
     return run_view(runtime, row)
 

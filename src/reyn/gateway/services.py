@@ -113,13 +113,15 @@ class HandOver(msgspec.Struct, forbid_unknown_fields=True):
 
     queue: str = DEFAULT_QUEUE
     priority: int | None = None
+    labels: list[str] = []
 
 
 @operation("POST", "/api/runs/{run}/submit", "start", body=HandOver, result=RunView, status=202)
 def hand_to_workers(call: ApiCall) -> RunView:
     """Let workers execute a run that was interrupted or waits."""
     runtime = call.site.runtime
-    row = runtime.workers.hand_over(call.run, queue=call.body.queue, priority=call.body.priority)
+    wanted = call.body
+    row = runtime.workers.hand_over(call.run, queue=wanted.queue, priority=wanted.priority, labels=wanted.labels)
     call.site.changes.look()
     return run_view(runtime, row)
 

@@ -6,11 +6,12 @@ nothing to do is left alone, and one that another process executes is tried agai
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reyn.config.workers import MAX_PRIORITY
+from reyn.config.workers import LABEL_PATTERN, MAX_PRIORITY
 from reyn.context.transcript import normalize
 from reyn.errors import (
     AppendConflict,
@@ -36,6 +37,7 @@ from reyn.runtime.same_call import RunCall, check_same_call
 from reyn.skills.names import is_valid_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from reyn.config.workers import WorkersSettings
@@ -62,25 +64,33 @@ _PROGRESS = (
 
 
 def submit_new(
-    executor: RunExecutor, skill: str | Skill, value: Any, run_id: str | None, queue: str, priority: int | None
+    executor: RunExecutor,
+    skill: str | Skill,
+    value: Any,
+    run_id: str | None,
+    queue: str,
+    priority: int | None,
+    labels: Sequence[str] = (),
 ) -> RunRow:
     """Submit a new run, or the one of this call that exists; `OSRuntime.submit` documents the arguments."""
     services, name = executor.services, executor.checked_id(run_id)
-    _check_submission(queue, priority)
+    _check_submission(queue, priority, labels)
     call = RunCall(skill, value, normalize(()))
     if executor.runs.is_recorded(name):
         row = executor.runs.find(name)
         check_not_imported(row, "submitted")
         check_same_call(call, executor.runs.state(name).started, services)
-        return row if row.queue or row.status in ENDED else submit_existing(executor, row, queue, priority)
+        return row if row.queue or row.status in ENDED else submit_existing(executor, row, queue, priority, labels)
     services.check_owner()
     run = executor.beginning(name, call)()
-    submitted = _submitted(services, run.event.skill, queue, priority)
+    submitted = _submitted(services, run.event.skill, queue, priority, labels)
     submit(services.journal, name, submitted, services.clock.now(), run.event, blobs=run.blobs)
     return executor.runs.find(name)
 
 
-def submit_existing(executor: RunExecutor, row: RunRow, queue: str, priority: int | None) -> RunRow:
+def submit_existing(
+    executor: RunExecutor, row: RunRow, queue: str, priority: int | None, labels: Sequence[str] = ()
+) -> RunRow:
     """Let workers execute a run that was interrupted or waits.
 
     Raises:
@@ -96,25 +106,28 @@ def submit_existing(executor: RunExecutor, row: RunRow, queue: str, priority: in
         )
     services = executor.services
     services.check_owner()
-    _check_submission(queue, priority)
-    submitted = _submitted(services, row.skill, queue, priority, row.labels)
+    _check_submission(queue, priority, labels)
+    submitted = _submitted(services, row.skill, queue, priority, (*row.labels, *labels))
     submit(services.journal, row.run_id, submitted, services.clock.now())
     return executor.runs.find(row.run_id)
 
 
-def _check_submission(queue: str, priority: int | None) -> None:
+def _check_submission(queue: str, priority: int | None, labels: Sequence[str]) -> None:
     if not is_valid_name(queue):
         raise QueueInvalid(f"`{queue}` is not a valid name of a queue")
     if priority is not None and abs(priority) > MAX_PRIORITY:
         raise QueueInvalid(f"the priority {priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
+    for label in labels:
+        if not re.match(LABEL_PATTERN, label):
+            raise QueueInvalid(f"`{label}` is not a valid label")
 
 
 def _submitted(
-    services: Services, skill: str, queue: str, priority: int | None, labels: tuple[str, ...] = ()
+    services: Services, skill: str, queue: str, priority: int | None, labels: Sequence[str]
 ) -> kinds.RunSubmitted:
     if priority is None:
         priority = services.config.workers.priority(queue, skill)
-    return kinds.RunSubmitted(queue, priority, labels)
+    return kinds.RunSubmitted(queue, priority, tuple(dict.fromkeys(labels)))
 
 
 async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float | None:

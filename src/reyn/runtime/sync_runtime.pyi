@@ -118,6 +118,7 @@ class SyncRuntime(Synchronous):
         run_id: str | None = ...,
         queue: str = ...,
         priority: int | None = ...,
+        labels: Sequence[str] = ...,
     ) -> RunRow: ...
     def resume(
         self,

@@ -52,20 +52,23 @@ class Workers:
         self._executor = executor
         self._services = executor.services
 
-    def hand_over(self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int | None = None) -> RunRow:
+    def hand_over(
+        self, run: str, *, queue: str = DEFAULT_QUEUE, priority: int | None = None, labels: Sequence[str] = ()
+    ) -> RunRow:
         """Let workers execute a run that was interrupted or waits. It stays with them.
 
         Args:
             run: The run.
             queue: The queue whose workers execute it.
             priority: Higher ones are executed first; by default that of the skill or of the queue, or 0.
+            labels: The labels that a worker needs to execute it, beside those that it has already.
 
         Raises:
             RunBusy: A process executes it.
             RunNotResumable: It has ended or stopped, or is a sub-run.
-            QueueInvalid: The queue has an invalid name, or the priority is out of range.
+            QueueInvalid: The queue or a label has an invalid name, or the priority is out of range.
         """
-        return submit_existing(self._executor, self._executor.runs.find(run), queue, priority)
+        return submit_existing(self._executor, self._executor.runs.find(run), queue, priority, labels)
 
     def all(self) -> list[WorkerReport]:
         """Return what each worker reported last, also of those that died in the last day."""

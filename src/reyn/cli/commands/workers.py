@@ -39,10 +39,17 @@ _MOST_NAMED = 5
     metavar="N",
     help="Higher ones are executed first. By default that of the skill or queue, else 0.",
 )
+@click.option("--label", "labels", multiple=True, metavar="NAME", help="Label that a worker needs. May be repeated.")
 @setting_options
 @json_option
 def submit_command(
-    skill_or_run: str, input: str | None, run_id: str | None, queue: str, priority: int | None, **settings: Any
+    skill_or_run: str,
+    input: str | None,
+    run_id: str | None,
+    queue: str,
+    priority: int | None,
+    labels: tuple[str, ...],
+    **settings: Any,
 ) -> Report:
     """Start a run of SKILL that workers execute, and return at once. Or hand over RUN, which was interrupted or waits.
 
@@ -54,9 +61,10 @@ def submit_command(
     print_assumed_project()
     runtime = open_project(**settings)
     if input is None and run_id is None and runtime.runs.is_recorded(skill_or_run):
-        row = runtime.workers.hand_over(skill_or_run, queue=queue, priority=priority)
+        row = runtime.workers.hand_over(skill_or_run, queue=queue, priority=priority, labels=labels)
     else:
-        row = runtime.submit(skill_name(skill_or_run), parsed, run_id=run_id, queue=queue, priority=priority)
+        name = skill_name(skill_or_run)
+        row = runtime.submit(name, parsed, run_id=run_id, queue=queue, priority=priority, labels=labels)
     status = runtime.runs.display_status(row)
     reason = runtime.workers.reason(row) if status == "queued" else row.reason
     fields = {"run_id": row.run_id, "status": status, "queue": row.queue, "reason": reason}
