@@ -499,7 +499,7 @@ def test_a_visit_that_awaits_anything_but_an_effect_is_an_error(project: Path, m
     async def visit(*args):
         await asyncio.sleep(1)
 
-    monkeypatch.setitem(compiled_skill._VISITS, "phase", visit)
+    monkeypatch.setattr(compiled_skill, "visit", visit)
     with open_runtime(project, []) as rt, pytest.raises(ForeignAwait):
         rt.run("pair", IN)
 

@@ -56,6 +56,8 @@ class Contract:
     Attributes:
         candidates: The allowed transitions and finish; none while work is left that the visit must do.
         form: The form in which the model is asked to answer.
+        asks_handoff: Whether a decision hands something over to later phases.
+        allows_abort: Whether the model can abort.
         schema: The JSON Schema of every allowed answer, for providers that can constrain their output.
         tools: In the form `tools`, the offered ops as native tools.
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
@@ -77,8 +79,8 @@ class Contract:
     ) -> None:
         self.candidates = () if left else candidates
         self.form = form
-        self._asks_handoff = asks_handoff
-        self._allows_abort = allows_abort
+        self.asks_handoff = asks_handoff
+        self.allows_abort = allows_abort
         self._left = left
         first = f"{_names(left)} has to be done first" if left else ""
         self._short = None if form == "full" else ShortForm(self.candidates, allows_abort=allows_abort, first=first)
@@ -123,7 +125,7 @@ class Contract:
         if isinstance(parsed, Rejected):
             return Rejected("size", "$", _TRUNCATED) if is_truncated else parsed
         value, dropped, handoff = parsed.value, parsed.dropped, None
-        if self._asks_handoff:
+        if self.asks_handoff:
             value, handoff = self._split_handoff(value)
             if isinstance(handoff, Rejected):
                 return handoff
@@ -243,7 +245,7 @@ class Contract:
         if (kind == "transition") != (control["next_phase"] is not None):
             required = "the name of a phase" if kind == "transition" else "null"
             return Rejected("consistency", "$.control.next_phase", f"type {kind!r} needs next_phase {required}")
-        if kind == "abort" and not self._allows_abort:
+        if kind == "abort" and not self.allows_abort:
             return Rejected(
                 "candidate", "$.control.type", "a conversation is not aborted; reply, and say what is wrong"
             )

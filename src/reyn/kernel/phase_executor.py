@@ -1,6 +1,6 @@
 """The public names of `reyn.kernel.visit.phase_executor`."""
 
-from reyn.kernel.visit.model_free import visit_skill
-from reyn.kernel.visit.phase_executor import postprocess, visit
+from reyn.kernel.visit.model_free import postprocess, visit_skill
+from reyn.kernel.visit.phase_executor import visit
 
 __all__ = ["postprocess", "visit", "visit_skill"]

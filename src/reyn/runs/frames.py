@@ -27,6 +27,7 @@ from reyn.context.render import (
 )
 from reyn.errors import EventInvalid, HistoryInvalid, ReynError
 from reyn.journal import Event, decode, kinds
+from reyn.journal.summary import limit_of
 from reyn.kernel.core.limits import visits_left
 from reyn.runs.reader import RecordedTurn, read_run, turn_at
 from reyn.skills import Skill, unpin
@@ -202,6 +203,7 @@ class RecordedPrompt:
         compiled = compile_skill(turn.start.started)
         phase, spec, warnings = self._spec(compiled)
         parts, back = turn_parts(self._input_message), state.visit.rollback
+        cap = limit_of(state, compiled.settings, "max_phase_visits")
         assert state.visit.input is not None  # since `run_started`
 
         def value(name: str) -> Any:
@@ -215,7 +217,7 @@ class RecordedPrompt:
                 state.path,
                 state.visits_of(phase.name),
                 state.history.total_steps,
-                phase.remaining_visits(state, visits_left(state, compiled.skill, compiled.settings, phase.name)),
+                phase.remaining_visits(state, visits_left(state, compiled.skill, cap, phase.name)),
             ),
             self._remaining_act_turns(parts.remaining_act_turns),
             tuple(value(name) for name in parts.reads),

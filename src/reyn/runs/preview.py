@@ -18,6 +18,7 @@ from reyn.context.frame import ContextFrame
 from reyn.errors import InputInvalid, InternalError, ReplayMismatch, RunNotResumable
 from reyn.journal import Blob, Body, InboxMessage, Journal, MemoryJournal, canonical, decode, kinds
 from reyn.journal.family import reply_to
+from reyn.journal.summary import limit_of
 from reyn.kernel.core.child_effects import CancelChild
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import CallModel, Effect, PerformOp, Permit, PlanOp, ReadOverviews, Restore
@@ -150,8 +151,9 @@ async def _first_frame(
         tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
     compiled = _OneVisit(unpin(pin(skill).content), settings, unpin_ops(specs.content))
     latest = {name: blob.hash for name, blob in reads.items()}
-    left = visits_left(tape.state, skill, settings, phase)
-    compiled.entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
+    cap = limit_of(tape.state, settings, "max_phase_visits")
+    left = visits_left(tape.state, skill, cap, phase)
+    compiled.entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, cap=cap, left=left)
     world = _StillWorld(journal, tape.state, None, _no_overviews, preview.performer)
     await Driver(tape, lambda _: compiled, world).execute()
     if not isinstance(world.reached, CallModel):

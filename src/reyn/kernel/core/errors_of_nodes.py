@@ -25,21 +25,31 @@ _ENVIRONMENT = ("RYN4", "RYN9")
 """Begin the codes of errors of the journal, of another process and of Reyn itself: no node handles them."""
 
 
-class NodeFailed(Exception):
-    """Raised in a visit where it awaits an effect: that failed, or a limit was reached, and the node handles the error.
+class VisitFault(Exception):
+    """Raised in a visit that fails: the files that it changed are restored, and the reason is recorded.
 
     Attributes:
         code: The code of the error.
         reason: The reason.
-        error_name: Its name.
-        call: The effect.
+        error_name: Its name; empty for that of the code.
     """
 
-    def __init__(self, code: str, reason: str, error_name: str, call: str = "") -> None:
+    def __init__(self, code: str, reason: str, error_name: str = "") -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
         self.error_name = error_name
+
+
+class NodeFailed(VisitFault):
+    """Raised in a visit where it awaits an effect: that failed, or a limit was reached, and the node handles the error.
+
+    Attributes:
+        call: The effect.
+    """
+
+    def __init__(self, code: str, reason: str, error_name: str, call: str = "") -> None:
+        super().__init__(code, reason, error_name)
         self.call = call
 
 

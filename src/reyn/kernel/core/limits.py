@@ -40,12 +40,11 @@ def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached 
     return None
 
 
-def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str) -> dict[str, int]:
-    """Return how often each successor of a phase may still be visited; empty if visits are not limited.
+def visits_left(state: RunState, skill: Skill, cap: int | None, phase: str) -> dict[str, int]:
+    """Return how often each successor of a phase may still be visited; empty if `cap` does not limit visits.
 
     The visit of the phase itself counts, whether it has started or is about to start.
     """
-    cap = limit_of(state, settings, "max_phase_visits")
     if cap is None:
         return {}
     visits, phases, left = state.history.visits, skill.phases, {}

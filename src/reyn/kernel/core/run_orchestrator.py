@@ -31,6 +31,7 @@ class Visit(msgspec.Struct, frozen=True):
         rollback: Why the phase is entered again.
         latest: The hash of the latest artifact of each type.
         repeated: How often the phase made the same decision for this input, if it did so more than once.
+        cap: How often a phase may be visited, if visits are limited.
         left: How often each successor may still be visited; empty if visits are not limited.
         reply: The hash of the artifact of the last visit, if it is known.
         done: The arguments of unsafe ops that succeeded in visits of the phase that failed or were rolled back.
@@ -46,6 +47,7 @@ class Visit(msgspec.Struct, frozen=True):
     rollback: kinds.RollbackRef | None = None
     latest: dict[str, str] = {}
     repeated: Repetition | None = None
+    cap: int | None = None
     left: dict[str, int] = {}
     reply: str = ""
     done: tuple[str, ...] = ()
@@ -79,7 +81,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         stop = _too_many_visits(state, skill, phase, visit, cap)
         if stop is not None:
             return at_limit(stop, state, skill, settings)
-    left = visits_left(state, skill, settings, phase)
+    left = visits_left(state, skill, cap, phase)
     if left and max(left.values()) <= 0 and skill.node_kind(phase) == "phase" and not may_finish(skill, phase):
         names = " and ".join(f"`{name}`" for name in left)
         reason = f"phase `{phase}` has no successor left: {names} reached `max_phase_visits`, which is {cap}"
@@ -96,6 +98,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         state.visit.rollback,
         history.latest,
         Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
+        cap,
         left,
         history.trail[-1].artifact.hash if history.trail else "",
         history.done.get(phase, ()),

@@ -24,6 +24,7 @@ from reyn.contract import (
     without_fields,
 )
 from reyn.journal import Blob, kinds
+from reyn.journal.summary import limit_of
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.visit.model_call import Targets, TurnSpec
 from reyn.kernel.visit.run_context import RunContext
@@ -115,11 +116,9 @@ class CompiledPhase(RunContext):
             left: `visits_left` when the visit started, which only a raised limit changes.
         """
         if state.raised:
-            left = visits_left(state, self.skill, self.settings, self.name)
-        closed = self._forbidden
-        return {
-            name: count for name, count in left.items() if count > 0 and state.visits_of(name) and name not in closed
-        }
+            left = visits_left(state, self.skill, limit_of(state, self.settings, "max_phase_visits"), self.name)
+        visits, closed = state.history.visits, self._forbidden
+        return {name: count for name, count in left.items() if count > 0 and visits.get(name) and name not in closed}
 
     @cached_property
     def definition(self) -> Phase:
@@ -199,6 +198,11 @@ class CompiledPhase(RunContext):
         return bool(self.definition.must or self.sources)
 
     @cached_property
+    def takes_input(self) -> bool:
+        """Whether a visit can begin with its input as it is: without a preprocessor, and without other artifacts."""
+        return not (self.definition.preprocessor or self.definition.reads)
+
+    @cached_property
     def instructions_hash(self) -> str:
         """The hash of the instructions."""
         return Blob.of(self.definition.instructions.encode()).hash
@@ -209,10 +213,10 @@ class CompiledPhase(RunContext):
         return len(self.definition.inputs) > 1
 
     @cached_property
-    def skips_limit_checks(self) -> bool:
-        """Whether no limit can stop a visit: the phase has no ops, and no cap on tokens or time is set."""
-        caps = self.settings.limits
-        return not self.ops and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None
+    def checks_limits(self) -> bool:
+        """Whether a limit can stop a visit: the phase has ops or work, or a cap on tokens or time is set."""
+        caps = (self.settings.limits.tokens, self.settings.limits.run_seconds, self.settings.limits.phase_seconds)
+        return bool(self.ops) or self.has_work or any(cap is not None for cap in caps)
 
     @cached_property
     def ops(self) -> tuple[OpSpec, ...]:
@@ -237,6 +241,11 @@ class CompiledPhase(RunContext):
             if isinstance(level, HandoffSettings) and level.max_prompt_tokens
         ]
         return own[0] if own else self.settings.limits.max_prompt_tokens
+
+    @cached_property
+    def may_limit_prompt(self) -> bool:
+        """Whether the number of tokens of the phase's prompt may be limited by more than the model of the run."""
+        return bool(self.model) or self._own_prompt_tokens is not None
 
     def limits_prompt(self, state: RunState) -> bool:
         """Return whether the number of tokens of the phase's prompt is limited."""
@@ -284,10 +293,6 @@ class CompiledPhase(RunContext):
     def _model_limit(self, state: RunState) -> PromptLimit:
         return self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
 
-    def calls_hooks(self, state: RunState) -> bool:
-        """Return whether hooks of the program are called before each model call."""
-        return bool(state.started.hooks)
-
     def handoff_counter(self, state: RunState) -> CounterName:
         """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
         return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
@@ -320,14 +325,13 @@ class CompiledPhase(RunContext):
                 ops = limit_targets(ops, targets.read())
             if is_truncated:
                 ops = with_truncated_reads(self.vocabulary, ops)
-            asks = self.context(1).asks_handoff
             contract = Contract(
                 self.candidates,
                 ops,
                 strict=self.settings.strict,
                 sizes=self.settings.sizes,
                 form=form,
-                asks_handoff=asks,
+                asks_handoff=self.context(1).asks_handoff,
                 allows_abort=not self.stays_open,
                 left=left,
             )
@@ -339,8 +343,7 @@ class CompiledPhase(RunContext):
                 max_phase_visits=self._max_phase_visits,
                 output_language=self.settings.output_language,
             )
-            advice = self.definition.advice
-            spec = TurnSpec(frame, contract, ops, advice=advice, asks_handoff=asks, stays_open=self.stays_open)
+            spec = TurnSpec(frame, contract, ops, self.definition)
             if len(self._turn_specs) >= _MAX_TURN_SPECS:
                 self._turn_specs.pop(next(iter(self._turn_specs)))
             self._turn_specs[key] = spec

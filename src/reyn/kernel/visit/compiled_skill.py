@@ -6,6 +6,7 @@ A compiled skill does not change during a run and is shared by all runs of the s
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import kinds
@@ -13,10 +14,10 @@ from reyn.kernel.core.errors_of_nodes import HandleError
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.visit.compiled_phase import CompiledPhase
 from reyn.kernel.visit.error_handling import after_wait, hand_to
-from reyn.kernel.visit.model_free import visit_fan_out, visit_skill
-from reyn.kernel.visit.phase_executor import postprocess, visit
+from reyn.kernel.visit.model_free import postprocess, visit_fan_out, visit_skill
+from reyn.kernel.visit.phase_executor import stages_of, visit
 from reyn.kernel.visit.rule_node import visit_rules
-from reyn.kernel.visit.run_context import RunContext
+from reyn.kernel.visit.run_context import RunContext, without_visits
 from reyn.skills.values import NodeKind, is_skill_node
 
 if TYPE_CHECKING:
@@ -27,14 +28,9 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
 
+    BeginVisit = Callable[[CompiledPhase, Visit, Tape], Coroutine[Effect[Any], Any, None]]
 
-_VISITS: dict[NodeKind, Callable[[CompiledPhase, Visit, Tape], Coroutine[Effect[Any], Any, None]]] = {
-    "phase": visit,
-    "skill": visit_skill,
-    "rules": visit_rules,
-    "fan_out": visit_fan_out,
-}
-"""How each kind of node is visited."""
+_WITHOUT_MODEL: dict[NodeKind, BeginVisit] = {"skill": visit_skill, "rules": visit_rules, "fan_out": visit_fan_out}
 
 
 class CompiledSkill(RunContext):
@@ -42,7 +38,7 @@ class CompiledSkill(RunContext):
 
     def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
         super().__init__(skill, settings, vocabulary)
-        self._visits = {node: _VISITS[skill.node_kind(node)] for node in skill.graph}
+        self._visits: dict[str, BeginVisit] = {}
         self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
     def begin(self, move: Visit | Postprocess | HandleError, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
@@ -51,23 +47,24 @@ class CompiledSkill(RunContext):
             return postprocess(self, move, tape)
         if isinstance(move, HandleError):
             return hand_to(self, move, tape)
-        phase = self.phase(move.phase, tape.state, move.left)
+        phase = self._compile_phase(move.phase, move.cap, without_visits(move.left))
         tape.emit(kinds.PhaseStarted(move.phase, move.visit, move.input, phase.transcript))
-        visit = self._visits[move.phase](phase, move, tape)
+        begin = self._visits.get(move.phase) or self._compile_visit(phase)
+        visit = begin(phase, move, tape)
         return after_wait(visit, move, tape) if move.wait_ms else visit
 
-    def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
-        """Return a compiled phase as it is visited in `state`.
+    def _compile_visit(self, phase: CompiledPhase) -> BeginVisit:
+        """Return how a node is visited: a phase by the stages that it uses."""
+        begin = partial(visit, stages_of(phase)) if phase.kind == "phase" else _WITHOUT_MODEL[phase.kind]
+        self._visits[phase.name] = begin
+        return begin
 
-        Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
-        candidate.
+    def phase(self, name: str, state: RunState) -> CompiledPhase:
+        """Return a compiled phase as it is visited in `state`."""
+        return self._compile_phase(name, *self.visit_limits(name, state))
 
-        Args:
-            name: The phase.
-            state: The state of the run.
-            left: `visits_left` of the phase in this state, if it is known.
-        """
-        cap, used_up = self.visit_limits(name, state, left)
+    def _compile_phase(self, name: str, cap: int | None, used_up: frozenset[str]) -> CompiledPhase:
+        """Return a compiled phase. Its prompt names the cap on visits; a successor without a visit is no candidate."""
         phase = self._phases.get((name, cap, used_up))
         if phase is None:
             phase = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.errors import ConditionFailed
 from reyn.expressions import EvaluationError, place, readings
 from reyn.journal import kinds
 from reyn.journal.summary import SECOND
+from reyn.kernel.core.errors_of_nodes import VisitFault
 from reyn.kernel.visit.skill_state import read_state
 from reyn.skills.flow import LOCAL_ROOT
 from reyn.skills.state_fields import STATE_ROOT
@@ -29,12 +31,11 @@ _MAX_VALUES = 8
 """Values that the message of an error names."""
 
 
-class ConditionFault(Exception):
+class ConditionFault(VisitFault):
     """An expression has no value, or no edge is left. The visit fails; a condition is never false because of it."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, reason: str) -> None:
+        super().__init__(ConditionFailed.code, reason)
 
 
 def values_of(expressions: Iterable[Expression], artifact: dict[str, Any], skill: Skill, tape: Tape) -> dict[str, Any]:

@@ -33,10 +33,10 @@ from reyn.models.protocol import decode_reply
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
-    from reyn import models
     from reyn.contract.verdicts import Judgement
     from reyn.kernel.core.effects import CallModel, ModelReply
     from reyn.kernel.core.tape import Tape
+    from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec
 
 
@@ -54,23 +54,20 @@ class Targets(NamedTuple):
 class TurnSpec:
     """The static prompt text and the output contract of one turn: its candidates and the ops on offer."""
 
-    def __init__(
-        self,
-        frame: StableFrame,
-        contract: Contract,
-        ops: tuple[OpSpec, ...],
-        *,
-        advice: str = "",
-        asks_handoff: bool = False,
-        stays_open: bool = False,
-    ) -> None:
+    def __init__(self, frame: StableFrame, contract: Contract, ops: tuple[OpSpec, ...], phase: Phase) -> None:
         self.frame = frame
         self.contract = contract
         self.ops = ops
-        self._advice = advice
-        self._asks_handoff = asks_handoff
-        self.stays_open = stays_open
+        self._definition = phase
         self.phase = frame.current_phase
+        self.grows = phase.conversation is not None or contract.form == "tools"
+        """Whether turns extend a transcript, instead of having a fresh frame each."""
+        self.stays_open = not contract.allows_abort
+        """Whether the model cannot end the conversation."""
+        self.answer_schema = contract.schema
+        """The JSON Schema of every allowed answer."""
+        self.tool_definitions = contract.tools
+        """The native tools of a request; `tools` is their record."""
         self.form = contract.form
         self.candidates = contract.candidates
         self.task = task_text(frame).rstrip()
@@ -86,24 +83,17 @@ class TurnSpec:
         return static_text(
             frame,
             self.form,
-            asks_handoff=self._asks_handoff,
+            asks_handoff=self.contract.asks_handoff,
             is_plain_text=is_plain_text,
-            allows_abort=not self.stays_open,
+            allows_abort=self.contract.allows_abort,
         )
 
     def instructed(self, instructions: str) -> TurnSpec:
         """Return the same turn with other instructions, which take the place of the phase's role and instructions."""
-        instructions = advised(instructions, self._advice)
+        instructions = advised(instructions, self._definition.advice)
         if self._instructed is None or self._instructed.frame.instructions != instructions:
             frame = msgspec.structs.replace(self.frame, current_phase_role=None, instructions=instructions)
-            self._instructed = TurnSpec(
-                frame,
-                self.contract,
-                self.ops,
-                advice=self._advice,
-                asks_handoff=self._asks_handoff,
-                stays_open=self.stays_open,
-            )
+            self._instructed = TurnSpec(frame, self.contract, self.ops, self._definition)
         return self._instructed
 
     def invocation_with(self, overviews: str) -> InvocationSpec:
@@ -117,34 +107,21 @@ class TurnSpec:
         is_text = is_conversation and self.contract.reply_field is not None
         return self._static_text(frame, is_plain_text=is_text)
 
-    @property
-    def answer_schema(self) -> dict[str, Any]:
-        """The JSON Schema of every allowed answer."""
-        return self.contract.schema
-
-    @property
-    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
-        """The native tools of a request; `tools` is their record."""
-        return self.contract.tools
-
 
 # -- asking -----------------------------------------------------------------------------------------
 
 
 async def ask(asked: CallModel, frame: kinds.FrameBuilt, tape: Tape) -> ModelReply:
     """Record the intent of a call and await its answer, within a visit. `frame` has the messages, as recorded."""
-    spec = asked.spec
-    schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
-    refers = (frame.transcript,) if frame.transcript is not None else ()
-    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools]]))
-    intent = kinds.LlmRequested(
-        asked.key,
-        asked.model or tape.state.models.name,
-        schema.hash,
-        request,
-        spec.tools.hash if spec.tools else None,
-    )
-    asked.request_hash = tape.emit(intent, schema, *tools).request
+    schema, tools = asked.spec.schema, asked.spec.tools
+    sent: list[Any] = [frame.messages, schema.hash]
+    if frame.transcript is not None:
+        sent.append(frame.transcript)
+    if tools is not None:
+        sent.append(tools.hash)
+    request, model = digest(canonical(sent)), asked.model or tape.state.models.name
+    intent = kinds.LlmRequested(asked.key, model, schema.hash, request, tools.hash if tools else None)
+    asked.request_hash = tape.emit(intent, schema, *((tools,) if tools else ())).request
     reply = await asked
     if tape.state.over is not None:
         await within_allowance(tape)

@@ -1,4 +1,4 @@
-"""Visit the nodes of a graph that call no model: a skill, and a fan-out over branches.
+"""What a run does without a model: visit a skill or a fan-out over branches, and the postprocessor.
 
 The artifact of such a visit goes to the only successor of the node.
 """
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import JoinFailed, StateFailed, SubRunFailed
-from reyn.journal import canonical, digest, kinds
+from reyn.errors import JoinFailed, StateFailed, StepFailed, SubRunFailed
+from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.child_effects import PlanChild
-from reyn.kernel.core.errors_of_nodes import NodeFailed
+from reyn.kernel.core.errors_of_nodes import VisitFault
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.fan_out import run_branches
 from reyn.kernel.visit.handoffs import hand_over
@@ -28,10 +28,11 @@ from reyn.skills.values import END, skill_of
 from reyn.vocabulary.error_names import REJECTED
 
 if TYPE_CHECKING:
-    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.completed_steps import CompletedSteps
+    from reyn.kernel.visit.run_context import RunContext
 
 
 async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
@@ -45,9 +46,9 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         artifact, done = await run_node(plan, args, phase, log, tape, entry.phase)
     except StepFault as fault:
         reason = f"node `{entry.phase}`: {fault.message}"
-        await fail_visit(entry, log, 0, SubRunFailed.code, reason, tape, fault.error_name)
-    except NodeFailed as failed:
-        await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
+        await fail_visit(entry, log, VisitFault(SubRunFailed.code, reason, fault.error_name), tape)
+    except VisitFault as fault:
+        await fail_visit(entry, log, fault, tape)
     else:
         await end_visit(phase, entry, artifact, done, SubRunFailed.code, log, tape, _successor(phase, entry))
 
@@ -59,10 +60,9 @@ async def visit_fan_out(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         await within_limits(tape, phase.settings)
         artifact, local = await run_branches(phase, entry, log, tape)
     except StepFault as fault:
-        reason = fault.describe(entry.phase) if fault.step else f"node `{entry.phase}`: {fault.message}"
-        await fail_visit(entry, log, 0, JoinFailed.code, reason, tape, fault.error_name)
-    except NodeFailed as failed:
-        await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
+        await fail_visit(entry, log, fault.ending(entry.phase, JoinFailed.code), tape)
+    except VisitFault as fault:
+        await fail_visit(entry, log, fault, tape)
     else:
         assert log.steps is not None
         target = _successor(phase, entry)
@@ -123,7 +123,7 @@ async def end_visit(
         except StateFault as fault:
             error, code = fault.message, StateFailed.code
     if error:
-        return await fail_visit(entry, log, 0, code, f"node `{entry.phase}`: {error}", tape, name)
+        return await fail_visit(entry, log, VisitFault(code, f"node `{entry.phase}`: {error}", name), tape)
     store_artifact(artifact, tape, encoded, change)
     hand_over(phase, entry, artifact, log, tape)
     _, steps, blobs = log.completed() if phase.skill.on_phase_failure == "rollback" else ((), None, ())
@@ -132,3 +132,25 @@ async def end_visit(
     )
     tape.emit(completed, *blobs)
     return None
+
+
+async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> None:
+    """Run the postprocessor on the finish artifact; its output is the result of the run."""
+    post = context.skill.postprocessor
+    assert post is not None
+    tape.emit(kinds.PostprocessorStarted(entry.attempt, entry.input))
+    artifact = msgspec.json.decode(tape.content(entry.input.hash))
+    log, prefix = OpLog(context.vocabulary), f"{entry.step}.post{entry.attempt}"
+    try:
+        enriched, _ = await run_steps(post.steps, artifact, prefix, context, log, tape)
+        result = {"type": post.output.name, "data": enriched["data"]}
+        error = context.artifact_error({post.output.name: post.output.schema}, result)
+    except StepFault as fault:
+        error = fault.describe("postprocessor")
+    if error:
+        await log.restore_files(f"{prefix}.restore", tape)
+        _, steps, blobs = log.completed()
+        tape.emit(kinds.PostprocessorFailed(StepFailed.code, f"postprocessor: {error}", steps), *blobs)
+        return
+    content = Blob.of(canonical(result))
+    tape.emit(kinds.PostprocessorCompleted(kinds.ArtifactRef(post.output.name, content.hash)), content)

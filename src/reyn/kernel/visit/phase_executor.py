@@ -1,233 +1,163 @@
 """Execute one visit: input, frame, model call, verdict, ops, then the decision or the next turn.
 
 Visits are coroutines that emit events and await effects, so that first execution, recovery and replay are the same
-code. A visit knows its candidates and nothing else of the graph; the orchestrator decides what follows. `postprocess`
-turns the finish artifact into the result of the run. Nodes without a model are in `model_free`.
+code. A visit knows its candidates and nothing else of the graph; the orchestrator decides what follows. `Stages` are
+what a phase uses besides a call of its model; a phase that does not use a feature executes none of its code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import (
-    AnswersRejected,
-    ApprovalExpired,
-    ConditionFailed,
-    FillFailed,
-    ModelAborted,
-    StateFailed,
-    StepFailed,
-    WorkNotDone,
-)
-from reyn.journal import Blob, canonical, kinds
+from reyn.errors import AnswersRejected, ModelAborted, StateFailed, StepFailed, WorkNotDone
+from reyn.journal import kinds
 from reyn.journal.summary import limit_of
-from reyn.kernel.core.effects import CheckOutput, Pause, TurnInterrupted
-from reyn.kernel.core.errors_of_nodes import NodeFailed
+from reyn.kernel.core.effects import Pause, TurnInterrupted
+from reyn.kernel.core.errors_of_nodes import NodeFailed, VisitFault
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.deciding import ConditionFault, without_forbidden
+from reyn.kernel.visit.decision_checks import DecisionCheck, SentBack, artifact_checks, decision_checks
 from reyn.kernel.visit.handoffs import hand_in, hand_over
-from reyn.kernel.visit.model_call import Targets
-from reyn.kernel.visit.op_dispatch import OpLog
-from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft, fit_prompt
-from reyn.kernel.visit.reviews import has_unfilled, review_decision, sent_back
+from reyn.kernel.visit.progress import MAX_TRUNCATED_READS, VisitProgress
+from reyn.kernel.visit.prompt_budget import Prompt, fit_prompt
 from reyn.kernel.visit.skill_state import StateFault, change_of
 from reyn.kernel.visit.step_context import StepFault
-from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.transcript_budget import fit_transcript
-from reyn.kernel.visit.turn import (
-    LlmPhaseResult,
-    ToolBatchResult,
-    TurnContext,
-    execute_single_llm_phase,
-    schedule_tool_batch,
-)
+from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult, execute_single_llm_phase, schedule_tool_batch
 from reyn.kernel.visit.visit_end import fail_visit, store_artifact
-from reyn.kernel.visit.visit_input import prepare_input, read_overviews
-from reyn.kernel.visit.work import Work
-from reyn.skills.values import END
+from reyn.kernel.visit.visit_input import plain_input, prepare_input, read_overviews
 
 if TYPE_CHECKING:
     from reyn.context.handoff import HandoffStatus
-    from reyn.kernel.core.run_orchestrator import Postprocess, Visit
+    from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
-    from reyn.kernel.visit.model_call import TurnSpec
-    from reyn.kernel.visit.run_context import RunContext
 
-MAX_TRUNCATED_READS = 10
-"""Turns in which a visit may read more of truncated content; they cost no act turns."""
+    Prepare = Callable[[VisitProgress], Awaitable[None]]
 
 
-class VisitFault(Exception):
-    """The visit fails: the files that it changed are restored, and the reason is recorded."""
+class Stages(NamedTuple):
+    """What the visits of a phase do besides asking its model. It depends on the skill and the settings alone."""
 
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
-class SentBack(NamedTuple):
-    """The verdict of a person who sends a decision back to the model."""
-
-    message: str
+    prepare: tuple[Prepare, ...]
+    """Before the first turn, after its input is known."""
+    completion: tuple[DecisionCheck, ...]
+    """Of the artifact of a decision: before its ops, or after them if they fill fields of it."""
+    review: tuple[DecisionCheck, ...]
+    """Of a decision, before its ops."""
 
 
-class VisitProgress:
-    """The progress of a visit: what it has used up, and the turn that it is in.
-
-    Attributes:
-        calls: Model calls, compactions included.
-        call: The id of the last one.
-        turns: Turns in which the model acted.
-        reads: Turns in which it only read truncated content.
-        retries: Answers in a row that led nowhere.
-        rejection: The last answer, if it was rejected.
-        must_reply: Whether ops are not on offer any more, because the same op keeps failing.
-        left: The act turns that are left in this turn.
-        spec: What the model may answer in this turn.
-    """
-
-    spec: TurnSpec
-
-    def __init__(self, phase: CompiledPhase, entry: Visit, context: TurnContext, log: OpLog, tape: Tape) -> None:
-        self.phase = phase
-        self.entry = entry
-        self.context = context
-        self.log = log
-        self.work = log.work
-        self.tape = tape
-        self.calls = self.turns = self.reads = self.retries = self.left = 0
-        self.call = f"{entry.step}.0"
-        self.rejection: Rejected | None = None
-        self.must_reply = False
-
-    def count_calls(self, calls: int) -> None:
-        """Count model calls."""
-        self.calls += calls
-        self.call = f"{self.entry.step}.{self.calls}"
-
-    def draft(self, *, is_truncated: bool = False) -> TurnDraft:
-        """Return what the model would be asked in this turn, without regard to a token budget."""
-        phase, context, tape = self.phase, self.context, self.tape
-        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.truncated else 0
-        named = context.overviews.targets if context.overviews is not None else None
-        targets = Targets(named, tape.content) if named is not None else None
-        spec = phase.turn_spec(
-            phase.form(tape.state),
-            acting=self.left > 0,
-            is_truncated=reads_left > 0,
-            targets=targets,
-            left=self.work.left if self.work is not None else (),
-        )
-        return context.draft(spec, self.left if phase.ops else reads_left or None)
-
-    def correct(self, answer: LlmPhaseResult, path: str, message: str) -> None:
-        """Let the next turn show an answer and what is wrong with it."""
-        limit = self.phase.settings.sizes.input_bytes
-        excerpt = self.log.truncate(f"{self.call}.answer", answer.reply.hash, limit, self.tape)
-        self.context.correct(self.spec, answer, excerpt, path, message)
-
-    @property
-    def failure_code(self) -> str:
-        """The code of a visit whose retries are used up: that of missing work if the model kept deciding without it."""
-        is_about_exit = self.rejection is not None and self.rejection.rule == "candidate"
-        return (WorkNotDone if is_about_exit and self.work and self.work.left else AnswersRejected).code
-
-    def failure_reason(self) -> str:
-        """Return why the visit has no decision."""
-        phase, rejection = self.phase, self.rejection
-        if rejection is None:
-            return f"phase `{phase.name}`: no decision could be executed after {self.calls} answers"
-        rejected = phase.max_retries + 1
-        answers = "1 answer" if rejected == 1 else f"{rejected} answers"
-        return f"phase `{phase.name}`: {answers} rejected, last at {rejection.path}: {rejection.message}"
+def stages_of(phase: CompiledPhase) -> Stages:
+    """Return the stages that a phase uses."""
+    prepare = {
+        _check_conditions: phase.name in phase.skill.conditions,
+        _receive_handoffs: phase.receives_handoffs,
+        _read_overviews: phase.listing_ops,
+    }
+    used = tuple(stage for stage, is_used in prepare.items() if is_used)
+    return Stages(used, artifact_checks(phase), decision_checks(phase))
 
 
-async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
+async def visit(stages: Stages, phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
-    log = OpLog(phase.vocabulary, Work(phase, tape.content) if phase.has_work else None)
-    if phase.definition.conversation is not None and tape.state.truncated:
-        log.truncated.update(tape.state.truncated_in(entry.phase))  # its messages still show them
+    progress = VisitProgress(phase, entry, tape)
+    log = progress.log
     try:
-        prepared = await prepare_input(phase, entry, log, tape)
-        if entry.phase in phase.skill.conditions:
-            phase = without_forbidden(phase, entry, prepared, tape)
+        progress.context.take(plain_input(phase, entry, tape) or await prepare_input(phase, entry, log, tape))
+        for prepare in stages.prepare:
+            await prepare(progress)
+        await _take_turns(progress, stages)
     except StepFault as fault:
-        reason = fault.describe(entry.phase)
-        return await fail_visit(entry, log, 0, StepFailed.code, reason, tape, fault.error_name)
-    except ConditionFault as fault:
-        return await fail_visit(entry, log, 0, ConditionFailed.code, fault.message, tape)
-    except NodeFailed as failed:
-        return await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
-    handoff = await hand_in(phase, entry, tape) if phase.receives_handoffs else None
-    overviews = await read_overviews(phase, entry, prepared, tape) if phase.listing_ops else None
-    context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
-    progress = VisitProgress(phase, entry, context, log, tape)
-    try:
-        await _take_turns(progress)
+        await fail_visit(entry, log, fault.ending(entry.phase, StepFailed.code), tape)
+    except (ConditionFault, NodeFailed) as failed:
+        await fail_visit(entry, log, failed, tape, progress.calls)
     except VisitFault as fault:
-        if context.is_conversation:
-            _end_turn(phase, entry, fault.reason, tape, fault.code)
+        if progress.context.is_conversation:
+            _end_turn(progress, fault.reason, fault.code)
         else:
-            await fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
-    except NodeFailed as failed:
-        await fail_visit(entry, log, progress.calls, failed.code, failed.reason, tape, failed.error_name)
+            await fail_visit(entry, log, fault, tape, progress.calls)
     except TurnInterrupted:
         aborted = tape.state.aborted
         assert aborted is not None
-        context.abort(aborted)
-        reason = f"the turn was aborted: {aborted.reason}" if aborted.reason else "the turn was aborted"
-        _end_turn(phase, entry, reason, tape)
+        progress.context.abort(aborted)
+        _end_turn(progress, f"the turn was aborted: {aborted.reason}" if aborted.reason else "the turn was aborted")
 
 
-def _end_turn(phase: CompiledPhase, entry: Visit, reason: str, tape: Tape, code: str = "") -> None:
+def _end_turn(progress: VisitProgress, reason: str, code: str = "") -> None:
     """End a turn of a conversation without a reply. Its message and completed ops stay."""
-    tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, not phase.follows_itself, code))
+    entry, phase = progress.entry, progress.phase
+    progress.tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, not phase.follows_itself, code))
 
 
-async def _take_turns(progress: VisitProgress) -> None:
+# -- before the first turn --------------------------------------------------------------------------
+
+
+async def _check_conditions(progress: VisitProgress) -> None:
+    """Leave out the candidates that the conditions on their edges forbid."""
+    progress.use(without_forbidden(progress.phase, progress.entry, progress.context.prepared, progress.tape))
+
+
+async def _receive_handoffs(progress: VisitProgress) -> None:
+    """Add what earlier phases hand over."""
+    progress.context.handoff = await hand_in(progress.phase, progress.entry, progress.tape)
+
+
+async def _read_overviews(progress: VisitProgress) -> None:
+    """Add what ops can act on; also after ops that may have changed it."""
+    context, call = progress.context, progress.call if progress.calls else ""
+    context.overviews = await read_overviews(progress.phase, progress.entry, context.prepared, progress.tape, call)
+
+
+# -- turns ------------------------------------------------------------------------------------------
+
+
+async def _take_turns(progress: VisitProgress, stages: Stages) -> None:
     """Take turns until a decision is committed, or the retries are used up."""
     while progress.retries <= progress.phase.max_retries:
-        await _check_limits(progress)
+        if progress.phase.checks_limits or progress.tape.state.raised or progress.log.failure is not None:
+            await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
-        is_filled_late = bool(isinstance(verdict, Accepted) and progress.phase.sources and verdict.ops)
-        if isinstance(verdict, Accepted) and progress.phase.sources and not verdict.ops:
-            verdict = _filled(progress, verdict)
-        if isinstance(verdict, Accepted) and progress.phase.checks and not is_filled_late:
-            verdict = await _check_artifact(progress, verdict)
-        if isinstance(verdict, Accepted) and progress.phase.skill.checks_output:
-            verdict = await _check_output(progress, verdict)
-        if isinstance(verdict, Accepted) and progress.phase.definition.requires_approval:
-            verdict = await _review(progress, verdict)
-        if isinstance(verdict, Rejected):
+        if isinstance(verdict, Accepted):
+            is_filled_late = bool(progress.phase.sources and verdict.ops)
+            if checks := stages.review if is_filled_late else (*stages.completion, *stages.review):
+                verdict = await _checked(progress, verdict, checks)
+            if isinstance(verdict, Accepted):
+                if (verdict.ops or progress.spec.grows) and not await _act(progress, answer, verdict):
+                    continue
+                if is_filled_late:
+                    verdict = await _checked(progress, verdict, stages.completion)
+        if isinstance(verdict, Accepted):
+            return _commit(progress, verdict)
+        if isinstance(verdict, Acting):
+            await _act(progress, answer, verdict)
+        elif isinstance(verdict, Rejected):
             await _reject(progress, answer, verdict)
-        elif isinstance(verdict, SentBack):
+        else:
             # Rejections by a person are not limited, and reset the retries for answers that Reyn rejects.
             progress.correct(answer, "$", verdict.message)
             progress.retries = 0
-        elif await _act(progress, answer, verdict) and isinstance(verdict, Accepted):
-            if is_filled_late:
-                checked = await _check_artifact(progress, _filled(progress, verdict))
-                if isinstance(checked, Rejected):
-                    await _reject(progress, answer, checked)
-                    continue
-                verdict = checked
-            return _commit(progress, verdict)
     raise VisitFault(progress.failure_code, progress.failure_reason())
+
+
+async def _checked(
+    progress: VisitProgress, verdict: Accepted, checks: Sequence[DecisionCheck]
+) -> Accepted | Rejected | SentBack:
+    """Return a decision after its checks, or the verdict of the first that it does not pass."""
+    for check in checks:
+        checked = await check(progress, verdict)
+        if not isinstance(checked, Accepted):
+            return checked
+        verdict = checked
+    return verdict
 
 
 async def _check_limits(progress: VisitProgress) -> None:
     """Stop the run for every limit that is reached, and find out how many act turns are left."""
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
-    if failure is None and phase.skips_limit_checks and not state.raised and progress.work is None:
-        return
     if progress.work is not None and (fault := progress.work.fault()):
         raise VisitFault(WorkNotDone.code, fault)
     if failure is not None and phase.stays_open:
@@ -268,7 +198,7 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     """Prepare the prompt of a turn, and call the model."""
     phase, context, tape = progress.phase, progress.context, progress.tape
     draft = progress.draft()
-    if phase.calls_hooks(tape.state) and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
+    if tape.state.started.hooks and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
         draft = progress.draft()
     if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
         progress.count_calls(await compact(plan, phase, context, progress.call, tape))
@@ -276,9 +206,11 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     last_call = progress.call
     progress.count_calls(1)
     prompt: Prompt | None = None
-    if context.limit is not None or phase.limits_prompt(tape.state):
+    models, raised = tape.state.models, tape.state.raised
+    may_be_long = phase.may_limit_prompt or raised or models.prompt_limit.tokens is not None
+    if context.limit is not None or (may_be_long and phase.limits_prompt(tape.state)):
         contents = context.contents(last_call)
-        if context.grows(draft.spec):
+        if draft.spec.grows:
             fitted, most = context.transcript, context.limit
             prompt = await fit_transcript(
                 progress.draft, fitted, contents, phase, progress.log, progress.call, tape, most
@@ -287,59 +219,6 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
             prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)
     progress.spec = draft.spec if prompt is None else prompt.spec
     return await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
-
-
-def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
-    """Return a decision whose artifact has the fields that ops of the visit fill."""
-    phase, artifact, work = progress.phase, verdict.artifact, progress.work
-    if artifact is None or work is None:
-        return verdict
-    schema = phase.output_schemas[verdict.next_phase or END, artifact["type"]]
-    artifact, error = work.fill(artifact, schema)
-    error = error or phase.artifact_error({artifact["type"]: schema}, artifact)
-    if error:
-        raise VisitFault(FillFailed.code, error)
-    return msgspec.structs.replace(verdict, artifact=artifact, artifact_json=None)
-
-
-async def _check_artifact(progress: VisitProgress, verdict: Accepted, attempt: str = "") -> Accepted | Rejected:
-    """Reject a decision that does not pass the check of the node; `attempt` is that of a person's edit."""
-    phase, artifact = progress.phase, verdict.artifact
-    if artifact is None or not phase.checks:
-        return verdict
-    prefix, local = f"{progress.call}.check{attempt}", progress.context.prepared.local
-    try:
-        await run_steps(phase.checks, artifact, prefix, phase, progress.log, progress.tape, phase.name, local)
-    except StepFault as fault:
-        if fault.is_final and not attempt:  # an expression without a value: no other answer is better
-            raise VisitFault(StepFailed.code, fault.describe(phase.name)) from fault
-        return progress.spec.contract.reject_output("", fault.message)
-    return verdict
-
-
-async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:
-    """Reject a final output that fits its schema but not the check of the program that started the run."""
-    if verdict.type != "finish" or verdict.artifact is None:
-        return verdict
-    found = await CheckOutput(progress.call, verdict.artifact["data"])
-    return progress.spec.contract.reject_output(found.path, found.error) if found.error else verdict
-
-
-async def _review(progress: VisitProgress, verdict: Accepted) -> Accepted | SentBack:
-    """Wait until a person approves the decision, perhaps with another artifact, or sends it back."""
-
-    async def check(edited: Accepted, asked: int) -> Accepted | Rejected:
-        """Check an edited artifact as that of the model was checked. Fields that ops fill keep their values."""
-        if has_unfilled(progress.phase, edited):
-            return edited  # checked after its ops
-        edited = _filled(progress, edited) if progress.phase.sources else edited
-        return await _check_artifact(progress, edited, f"-{asked}")
-
-    reviewed, verdict = await review_decision(verdict, progress.call, progress.phase, progress.tape, check)
-    if reviewed.decision == "expired":
-        reason = f"phase `{progress.phase.name}`: its decision was not approved in time"
-        raise VisitFault(ApprovalExpired.code, reason)
-    return SentBack(sent_back(reviewed)) if reviewed.decision == "reject" else verdict
 
 
 async def _reject(progress: VisitProgress, answer: LlmPhaseResult, verdict: Rejected) -> None:
@@ -374,7 +253,8 @@ async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepte
     """Execute the ops of an answer; return whether a decision can be committed."""
     phase, context, log, tape, spec = progress.phase, progress.context, progress.log, progress.tape, progress.spec
     context.pending, progress.rejection = (), None
-    context.begin_ops(spec, answer, progress.call)
+    if spec.grows:
+        context.begin_ops(spec, answer, progress.call)
     batch: ToolBatchResult | None = None
     if verdict.ops:
         batch = await schedule_tool_batch(verdict, progress.call, answer.reply.hash, phase, log, tape)
@@ -387,9 +267,10 @@ async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepte
             progress.turns, progress.left = progress.turns + 1, progress.left - 1
         else:
             progress.retries += 1
-    context.add_turn(spec, answer, batch, progress.left if phase.ops else MAX_TRUNCATED_READS - progress.reads)
+    if spec.grows:
+        context.add_turn(spec, answer, batch, progress.left if phase.ops else MAX_TRUNCATED_READS - progress.reads)
     if not is_final and context.overviews is not None and _may_change(phase, verdict.ops):
-        context.overviews = await read_overviews(phase, progress.entry, context.prepared, tape, progress.call)
+        await _read_overviews(progress)
     return is_final
 
 
@@ -415,35 +296,14 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     )
     if verdict.type == "abort" and phase.is_endless:
         reason = f"the model aborted the turn: {verdict.reason}"
-        return _end_turn(phase, entry, reason, tape, ModelAborted.code)
+        return _end_turn(progress, reason, ModelAborted.code)
     if verdict.artifact is not None:
         store_artifact(verdict.artifact, tape, verdict.artifact_json, change)
-        status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
-        reason, extra = verdict.reason, verdict.handoff
-        hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
+        if phase.uses_handoffs:
+            status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
+            reason, extra = verdict.reason, verdict.handoff
+            hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
     rolls_back = phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
     done, steps, blobs = log.completed() if rolls_back and (log.performed or log.steps) else ((), None, ())
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done, steps), *blobs)
     return None
-
-
-async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> None:
-    """Run the postprocessor on the finish artifact; its output is the result of the run."""
-    post = context.skill.postprocessor
-    assert post is not None
-    tape.emit(kinds.PostprocessorStarted(entry.attempt, entry.input))
-    artifact = msgspec.json.decode(tape.content(entry.input.hash))
-    log, prefix = OpLog(context.vocabulary), f"{entry.step}.post{entry.attempt}"
-    try:
-        enriched, _ = await run_steps(post.steps, artifact, prefix, context, log, tape)
-        result = {"type": post.output.name, "data": enriched["data"]}
-        error = context.artifact_error({post.output.name: post.output.schema}, result)
-    except StepFault as fault:
-        error = fault.describe("postprocessor")
-    if error:
-        await log.restore_files(f"{prefix}.restore", tape)
-        _, steps, blobs = log.completed()
-        tape.emit(kinds.PostprocessorFailed(StepFailed.code, f"postprocessor: {error}", steps), *blobs)
-        return
-    content = Blob.of(canonical(result))
-    tape.emit(kinds.PostprocessorCompleted(kinds.ArtifactRef(post.output.name, content.hash)), content)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ConditionFailed, StepFailed
-from reyn.kernel.core.errors_of_nodes import NodeFailed
+from reyn.kernel.core.errors_of_nodes import VisitFault
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.completed_steps import CompletedSteps
-from reyn.kernel.visit.deciding import ConditionFault, first_match, target_of, values_of
+from reyn.kernel.visit.deciding import first_match, target_of, values_of
 from reyn.kernel.visit.model_free import end_visit
 from reyn.kernel.visit.op_dispatch import OpLog
 from reyn.kernel.visit.step_context import StepFault
@@ -41,12 +41,9 @@ async def visit_rules(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         values = values_of(expressions, artifact | {LOCAL_ROOT: local}, phase.skill, tape)
         matched, data = first_match(phase.rules, entry, values, tape)
     except StepFault as fault:
-        reason = fault.describe(entry.phase)
-        return await fail_visit(entry, log, 0, StepFailed.code, reason, tape, fault.error_name)
-    except NodeFailed as failed:
-        return await fail_visit(entry, log, 0, failed.code, failed.reason, tape, failed.error_name)
-    except ConditionFault as fault:
-        return await fail_visit(entry, log, 0, ConditionFailed.code, fault.message, tape)
+        return await fail_visit(entry, log, fault.ending(entry.phase, StepFailed.code), tape)
+    except VisitFault as fault:
+        return await fail_visit(entry, log, fault, tape)
     made = matched.rule.artifact
     result = {"type": artifact["type"], "data": artifact["data"]} if made is None else {"type": made.name, "data": data}
     done = log.steps if log.steps is not None else CompletedSteps()

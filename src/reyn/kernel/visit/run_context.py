@@ -109,6 +109,12 @@ class RunContext:
         """Whether a phase of the skill receives handoffs of earlier phases."""
         return uses_handoffs(self.skill, self.settings)
 
+    @cached_property
+    def has_budgets(self) -> bool:
+        """Whether the settings cap the tokens or the cost of a run, or of the runs of a skill."""
+        limits = self.settings.limits
+        return bool(self.settings.skill_budgets) or limits.run_tokens is not None or limits.run_cost is not None
+
     def field_order(self, name: str) -> Blob | None:
         """Return the author's order of the fields of an artifact type; `None` if it is the alphabetical one."""
         if name not in self._field_orders:
@@ -118,24 +124,20 @@ class RunContext:
             self._field_orders[name] = Blob.of(ordered(order)) if order is not None else None
         return self._field_orders[name]
 
-    def visit_limits(
-        self, phase: str, state: RunState, left: dict[str, int] | None = None
-    ) -> tuple[int | None, frozenset[str]]:
-        """Return the cap on visits, which may have been raised, and the successors of a phase that have no visit left.
-
-        Args:
-            phase: The phase.
-            state: The state of the run.
-            left: `visits_left` of the phase in this state, if it is known.
-        """
+    def visit_limits(self, phase: str, state: RunState) -> tuple[int | None, frozenset[str]]:
+        """Return the cap on visits, which may have been raised, and the successors of a phase without a visit left."""
         cap = limit_of(state, self.settings, "max_phase_visits")
-        if left is None:
-            left = visits_left(state, self.skill, self.settings, phase)
-        used_up = [successor for successor, count in left.items() if count <= 0]
-        return cap, frozenset(used_up) if used_up else _NONE
+        return cap, without_visits(visits_left(state, self.skill, cap, phase))
 
     def validator(self, schema: Schema) -> Validator:
         return compile_schema(schema if self.settings.strict else lenient(schema))
+
+
+def without_visits(left: dict[str, int]) -> frozenset[str]:
+    """Return the successors that have no visit left."""
+    if not left or min(left.values()) > 0:
+        return _NONE
+    return frozenset([successor for successor, count in left.items() if count <= 0])
 
 
 def uses_handoffs(skill: Skill, settings: RunSettings) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import Blob, kinds
+from reyn.kernel.core.errors_of_nodes import VisitFault
 from reyn.kernel.visit.completed_steps import CompletedSteps
 from reyn.kernel.visit.op_dispatch import TOOK_EFFECT, OpLog, OpOutcome
 from reyn.vocabulary.error_names import FAILED
@@ -39,6 +40,11 @@ class StepFault(Exception):
 
     def describe(self, place: str) -> str:
         return f"`{place}`: step {self.call} `{self.step}`: {self.message}"
+
+    def ending(self, node: str, code: str) -> VisitFault:
+        """Return the failure of the visit of a node that this ends."""
+        reason = self.describe(node) if self.step else f"node `{node}`: {self.message}"
+        return VisitFault(code, reason, self.error_name)
 
 
 class CollectedResults:

@@ -102,6 +102,10 @@ class TurnContext:
     """The messages in the turns of one visit.
 
     Attributes:
+        phase: The phase, with the candidates of this visit.
+        prepared: The input of the visit.
+        handoff: The hash of what earlier phases hand over, if there is anything.
+        overviews: The list of what ops can act on, if there is one.
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
         hooked: The mutations of hooks for this turn, if it has a fresh frame.
         wants_compaction: Whether the model asked for a compaction.
@@ -112,20 +116,12 @@ class TurnContext:
         truncated: The names under which ops can read content that the frames of the visit truncate.
     """
 
-    def __init__(
-        self,
-        phase: CompiledPhase,
-        entry: Visit,
-        prepared: PreparedInput,
-        handoff: str | None,
-        log: OpLog,
-        tape: Tape,
-        overviews: kinds.OverviewsRead | None = None,
-    ) -> None:
-        """Start a visit. `overviews` is the list of what ops can act on."""
-        self.overviews = overviews
-        self._phase, self._entry = phase, entry
-        self.prepared, self._handoff = prepared, handoff
+    prepared: PreparedInput
+
+    def __init__(self, phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> None:
+        self.phase, self._entry = phase, entry
+        self.handoff: str | None = None
+        self.overviews: kinds.OverviewsRead | None = None
         self._log, self.truncated = log, log.truncated
         self._tape = tape
         self.is_conversation = phase.definition.conversation is not None
@@ -136,9 +132,13 @@ class TurnContext:
         self.hooked: tuple[ContextMutation, ...] = ()
         self.wants_compaction = self.leaves_out = False
         self.limit: TranscriptLimit | None = None
-        self.needs_images = bool(prepared.images)
+        self.needs_images = False
         self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
         """The turn whose ops are being executed, its call, and the number of results before it."""
+
+    def take(self, prepared: PreparedInput) -> None:
+        """Begin with the input of the visit."""
+        self.prepared, self.needs_images = prepared, bool(prepared.images)
 
     def contents(self, last_call: str) -> Contents:
         """Return the contents of the next turn, with the names under which ops can read those that are truncated."""
@@ -146,17 +146,13 @@ class TurnContext:
         names = {name: f"{step}.read{number}" for number, (_, name) in enumerate(prepared.reads, start=1)}
         if (back := prepared.rollback) is not None and back.rejected_artifact is not None:
             names[back.rejected_artifact] = f"{step}.rejected"
-        if self._handoff is not None:
-            names[self._handoff] = f"{step}.handoff"
+        if self.handoff is not None:
+            names[self.handoff] = f"{step}.handoff"
         for message in apply_mutations(_NO_MESSAGES, self.pending):
             names |= {part.blob: f"{last_call}.answer" for part in message.parts if part.blob is not None}
         names[prepared.hash] = f"{step}.input"
         new = {blob.hash: blob.content for blob in prepared.blobs}
         return Contents(lambda name: new.get(name) or self._tape.content(name), names)
-
-    def grows(self, spec: TurnSpec) -> bool:
-        """Return whether the turns of this visit extend a transcript, instead of having a fresh frame each."""
-        return self.is_conversation or spec.form == "tools"
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -166,7 +162,7 @@ class TurnContext:
     @property
     def transcript(self) -> Transcript:
         """The transcript, without pending mutations."""
-        return self._tape.state.transcript(self._phase.name, self._visit)
+        return self._tape.state.transcript(self.phase.name, self._visit)
 
     @property
     def messages(self) -> NormalizedMessageList:
@@ -175,7 +171,7 @@ class TurnContext:
 
     def draft(self, spec: TurnSpec, turns_left: int | None) -> TurnDraft:
         """Return the messages of the next turn. A fresh frame that nothing patches is sent as it is."""
-        if not self.grows(spec):
+        if not spec.grows:
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
             if self.prepared.images:
                 message = replace(message, parts=(*message.parts, *self.prepared.images))
@@ -221,8 +217,8 @@ class TurnContext:
 
         They patch a transcript that grows for good. A turn with a fresh frame is patched alone.
         """
-        key, phase, correction = call + HOOKS, self._phase.name, tuple(apply_mutations(_NO_MESSAGES, self.pending))
-        if self.grows(draft.spec):
+        key, phase, correction = call + HOOKS, self.phase.name, tuple(apply_mutations(_NO_MESSAGES, self.pending))
+        if draft.spec.grows:
             effect = CallHooks(key, phase, self.messages, self._visit, self.transcript, self.results, (), correction)
         else:
             messages = NormalizedMessageList([normalized(draft.messages[1])])
@@ -241,7 +237,7 @@ class TurnContext:
         """Add the input of the visit to the transcript. In a conversation, the input is the user's message."""
         self._first_results = tuple(self._log.results)
         state = self._tape.state
-        if self.is_conversation and state.started.history and not state.holds_conversation(self._phase.name):
+        if self.is_conversation and state.started.history and not state.holds_conversation(self.phase.name):
             self.needs_images |= bool([part for part in state.started.history if part.images])
         if state.visit.is_continued:
             return
@@ -250,16 +246,16 @@ class TurnContext:
         message = turn_message(frame, spec.closing, has_choices=has_choices)
         said = UserMessage((*message.parts, *self.prepared.images))
         told = self.prepared.instructions
-        if told is not None and told == (self.transcript.instructions or self._phase.instructions_hash):
+        if told is not None and told == (self.transcript.instructions or self.phase.instructions_hash):
             told = None
         self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
-        """Add an answer and the results of its ops to the transcript, if it grows; not corrections, nor an abort."""
+        """Add an answer and the results of its ops to a transcript that grows; not corrections, nor an abort."""
         self._executing, verdict = None, answer.verdict
         is_final = batch is None or (isinstance(verdict, Accepted) and batch.deferral is None)
         is_reply = self.is_conversation and not (isinstance(verdict, Accepted) and verdict.type == "abort")
-        if not self.grows(spec) or (is_final and not is_reply):
+        if is_final and not is_reply:
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
@@ -287,13 +283,13 @@ class TurnContext:
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
             spec, answer, call, first = self._executing
-            message, limit = answer_message(spec, answer.reply), self._phase.settings.sizes.result_bytes
+            message, limit = answer_message(spec, answer.reply), self.phase.settings.sizes.result_bytes
             results = self._log.results_since(first, call, limit, self._tape)
             named = enumerate(message.tool_calls)
             done = {at: self._tool_result(one.id, results[at]) for at, one in named if at in results}
             ops = () if isinstance(answer.verdict, Rejected) else answer.verdict.ops
             left = {f"{call}.{at + 1}": (at, op) for at, op in enumerate(ops) if at not in results}
-            interrupted = interrupted_ops(left, self._phase.vocabulary, self._tape)
+            interrupted = interrupted_ops(left, self.phase.vocabulary, self._tape)
             mutations = aborted_batch(message, results, done, aborted.reason, interrupted)
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
@@ -331,7 +327,7 @@ class TurnContext:
         texts = [sent_text(message, content, self.results) for message in messages]
         tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
         recorded = tuple(frame_message(message) for message in messages)
-        body = kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size, instructions)
+        body = kinds.TranscriptExtended(self.phase.name, recorded, tokens, self._visit, size, instructions)
         self._tape.emit(body, *blobs)
 
     def _turn_frame(self, turns_left: int | None) -> TurnFrame:
@@ -339,7 +335,7 @@ class TurnContext:
         failure = log.failure if log.failure is not None and log.failure.times > 1 else None
         # The visits of a conversation are its turns; there is nothing to say about their number.
         visit = 1 if self.is_conversation else entry.visit
-        left = {} if self.is_conversation else self._phase.remaining_visits(self._tape.state, entry.left)
+        left = {} if self.is_conversation else self.phase.remaining_visits(self._tape.state, entry.left)
         return TurnFrame(
             prepared.hash,
             Execution(entry.path, visit, entry.step, left),
@@ -348,8 +344,8 @@ class TurnContext:
             log.digest,
             turns_left,
             prepared.reads,
-            tuple([one for one in (entry.repeated, failure) if one is not None]),
-            self._handoff,
+            tuple(filter(None, (entry.repeated, failure))),
+            self.handoff,
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
@@ -381,7 +377,7 @@ async def execute_single_llm_phase(
     transcript: NormalizedMessageList | None = None
     if prompt is not None and prompt.messages:
         messages, blobs = prompt.messages, (*blobs, *prompt.blobs)
-    elif context.grows(spec):
+    elif spec.grows:
         transcript, sent = context.messages, draft.sent
         system, memory = stored_system(sent.system)
         blobs = (*blobs, *memory)

@@ -8,6 +8,7 @@ from reyn.errors import error_name_of
 from reyn.journal import Blob, canonical, kinds
 
 if TYPE_CHECKING:
+    from reyn.kernel.core.errors_of_nodes import VisitFault
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.op_dispatch import OpLog
@@ -23,11 +24,10 @@ def store_artifact(
     return reference
 
 
-async def fail_visit(
-    entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape, error_name: str = ""
-) -> None:
-    """Restore the files that the visit changed, then record its failure. `error_name` is empty for that of the code."""
+async def fail_visit(entry: Visit, log: OpLog, fault: VisitFault, tape: Tape, calls: int = 0) -> None:
+    """Restore the files that the visit changed, then record its failure, after so many model calls."""
     await log.restore_files(f"{entry.step}.restore", tape)
     done, steps, blobs = log.completed()
-    name = "" if not error_name or error_name == error_name_of(code) else error_name
-    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code, done, steps, name), *blobs)
+    code, name = fault.code, fault.error_name
+    name = "" if name == error_name_of(code) else name
+    tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, fault.reason, code, done, steps, name), *blobs)

@@ -31,25 +31,11 @@ NO_REPLY = "no reply to the last message"
 """Begins what a conversation shows instead of a reply, after a turn without one."""
 
 
-async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
-    """Return the input of a visit. Most phases take it as it is.
-
-    Raises:
-        StepFault: A step of the preprocessor failed.
-    """
-    return _unprocessed(phase, entry, tape) or await _processed(phase, entry, log, tape)
-
-
-def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
-    """Return the input of a visit that needs no preparation; `None` if it needs some."""
-    definition = phase.definition
-    if (
-        entry.rollback is not None
-        or entry.done
-        or definition.preprocessor
-        or definition.reads
-        or _continues(phase, entry)
-    ):
+def plain_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
+    """Return the input of a visit that takes it as it is, like most; `None` if it has to be prepared."""
+    if not phase.takes_input or entry.rollback is not None or entry.done:
+        return None
+    if phase.definition.conversation is not None and _continues(phase, entry):
         return None
     name = entry.input.hash
     if len(tape.content(name)) > phase.settings.sizes.input_bytes:
@@ -63,11 +49,14 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
     return PreparedInput(name, name, blobs, images=images, orders=orders, type=named)
 
 
-async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
-    """Run the preprocessor on the input artifact, and truncate content that is too large for a prompt.
+async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
+    """Take the next message of a conversation, run the preprocessor, and truncate what is too large for a prompt.
 
     Includes the artifacts that the phase reads, if they exist and are not the input itself. After a rollback, the
     transcript of a conversation has the input and what the visit did with it; the new message has the reason alone.
+
+    Raises:
+        StepFault: A step of the preprocessor failed.
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     if back is not None and phase.conversation is not None and tape.state.holds_conversation(entry.phase):
