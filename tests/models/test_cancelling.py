@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.world.live import LiveWorld
+from reyn.kernel.world.cancellation import Cancellation
 from tests.models.calling import IN, ONE, TIMEOUT_SECONDS, Caller, until
 from tests.models.fake_server import FakeServer, silence, status
 
@@ -36,7 +36,7 @@ def test_cancelling_stops_a_call_of_a_fallback_model(far: Caller, server: FakeSe
 
 def test_cancelling_while_a_retry_is_being_committed(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
     """Concurrent runs share commits, so a flush can be interrupted and still reach the disk."""
-    append, is_cancelled = SqliteJournal.append_many, LiveWorld._is_cancelled
+    append, is_cancelled = SqliteJournal.append_many, Cancellation.is_requested
     is_committing, is_cancellation_seen = threading.Event(), threading.Event()
 
     def append_once_cancelled(journal, batches):
@@ -52,7 +52,7 @@ def test_cancelling_while_a_retry_is_being_committed(far: Caller, server: FakeSe
         return result
 
     monkeypatch.setattr(SqliteJournal, "append_many", append_once_cancelled)
-    monkeypatch.setattr(LiveWorld, "_is_cancelled", notice)
+    monkeypatch.setattr(Cancellation, "is_requested", notice)
     server.then(silence, status(503), silence)
 
     async def main():

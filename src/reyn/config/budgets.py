@@ -121,6 +121,8 @@ class DayBudgets:
         self._zone = _zone(settings.timezone)
         self._day = Caps.of(settings.day)
         self._skill_days = skill_caps(settings, "day")
+        self.has_caps = bool(self._day or self._skill_days)
+        """Whether the tokens or the cost of a day are capped."""
         # Amounts of two currencies do not add up: each currency has its own accounts.
         self._suffix = "" if settings.currency == "USD" else f":{settings.currency}"
 

@@ -20,7 +20,7 @@ from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob
 from reyn.journal.lifecycle import RunRow, project, rebuild
 from reyn.journal.registry import GENESIS, Body, Event, Status
-from reyn.journal.spending import Balance, Postings, SpendRow, postings
+from reyn.journal.spending import SPENDING, Balance, Postings, SpendRow, postings
 from reyn.journal.wakes import PendingWake, Wake
 
 if TYPE_CHECKING:
@@ -433,4 +433,6 @@ def admit(
         after = project(row, batch.events, bodies)
     if imported_from or restored is not None:
         return replace(after, imported=imported_from or restored or ""), None
+    if SPENDING.isdisjoint(map(type, bodies)):
+        return after, None
     return after, postings(batch.run_id, after.skill, row.reserved if row else None, bodies)

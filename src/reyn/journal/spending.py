@@ -94,7 +94,7 @@ class Posting:
         )
 
 
-_SPENDING = (BudgetReserved, BudgetSettled)
+SPENDING = frozenset((BudgetReserved, BudgetSettled))
 
 
 class Postings(NamedTuple):
@@ -116,7 +116,7 @@ def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: S
     Raises:
         EventInvalid: A settlement without its reservation, or a second reservation.
     """
-    bodies = [body for body in bodies if type(body) in _SPENDING]
+    bodies = [body for body in bodies if type(body) in SPENDING]
     if not bodies:
         return None
     accounts: dict[str, Posting] = {}

@@ -33,7 +33,7 @@ def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Pa
 
     async def outcome_first(self: Driver, effect):
         await self.world.flush(self.tape)
-        request = self.world._recorder.request(effect, self.tape)
+        request = self.world._recorder.prepare(effect, self.tape).first.request
         text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.models.answers][0].encode())
         outcome = kinds.LlmResponded(effect.key, text.hash)
         self.tape.record(outcome, self.world.now(), text)

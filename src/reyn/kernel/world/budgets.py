@@ -20,6 +20,7 @@ from reyn.journal.spending import in_full, not_billed, run_accounts
 from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost, usage_bound
+from reyn.models.text_tools import in_words
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings, RunSettings
@@ -201,6 +202,29 @@ def _is_plausible(usage: object) -> bool:
     return is_count and 0 < read + written <= _MAX_BOUND
 
 
+class CallAttempt(NamedTuple):
+    """One attempt of a model call."""
+
+    name: str
+    settings: ModelSettings | None
+    """The settings of the model; a model that the caller passed in may have none."""
+    request: ModelRequest
+    model: Model | ModelError
+    """The opened model, or why it cannot answer the request."""
+    in_words: bool
+    """Whether the model gets the tools of the request in words."""
+
+
+async def flush_whole(flush: Callable[[Tape], Coroutine[Any, Any, None]], tape: Tape) -> None:
+    """Make the events of a run durable, in a task that may be cancelled."""
+    flushing = asyncio.ensure_future(flush(tape))
+    try:
+        await asyncio.shield(flushing)
+    except asyncio.CancelledError:
+        await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
+        raise
+
+
 class CallBudget:
     """Reserves and settles the attempts of one model call."""
 
@@ -239,23 +263,15 @@ class CallBudget:
         self._is_reserved = False
         self._is_abandoned = False
 
-    async def flush(self) -> None:
-        """Make the events of the run durable, in a task that may be cancelled."""
-        flushing = asyncio.ensure_future(self._flush(self._tape))
-        try:
-            await asyncio.shield(flushing)
-        except asyncio.CancelledError:
-            await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
-            raise
-
-    def propose(self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest) -> None:
+    def propose(self, attempt: CallAttempt, now: int) -> None:
         """Add the reservation of the first attempt to the events that are committed next, with the intent of the call.
 
-        Raises:
-            PriceUnknown: A budget limits money, and the price of the model is unknown.
+        The attempt itself reports a model that cannot be opened, and a price that is unknown.
         """
-        now = self._now()
-        body = self._reservation(name, model, settings, request, now)
+        try:
+            body = self._reservation(attempt, now)
+        except ModelError:
+            return
         self._mark, self._is_reserved = self._tape.mark(), True
         if body is not None:
             self._tape.record(body, now)
@@ -271,9 +287,7 @@ class CallBudget:
         is_reserved, self._is_reserved = self._is_reserved, False
         return is_reserved
 
-    async def reserve(
-        self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
-    ) -> kinds.BudgetRefused | None:
+    async def reserve(self, attempt: CallAttempt) -> kinds.BudgetRefused | None:
         """Reserve what the next attempt can use.
 
         A call that fits, but for what other calls have reserved, waits for them. It does not wait for a run whose
@@ -287,9 +301,9 @@ class CallBudget:
         """
         waited, delay, next_look = 0.0, _FIRST_POLL, 0.0
         interrupted = 0
-        longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS
+        longest = attempt.settings.timeout_seconds if attempt.settings is not None else _WAIT_SECONDS
         while True:
-            body = self._reservation(name, model, settings, request, self._now(), int(waited * 1000))
+            body = self._reservation(attempt, self._now(), int(waited * 1000))
             error = await self._try(body)
             if error is None or body is None:
                 return None
@@ -304,12 +318,12 @@ class CallBudget:
     async def _try(self, body: kinds.BudgetReserved | None) -> BudgetExceeded | None:
         """Make a reservation durable, or only what came before if there is none."""
         if body is None:
-            await self.flush()
+            await flush_whole(self._flush, self._tape)
             return None
         mark = self._tape.mark()
         self._tape.record(body, self._now())
         try:
-            await self.flush()
+            await flush_whole(self._flush, self._tape)
         except asyncio.CancelledError:
             if self._tape.pending:  # it did not become durable
                 self._tape.rewind(mark)
@@ -317,25 +331,24 @@ class CallBudget:
         except BudgetExceeded as error:
             self._tape.rewind(mark)
             # Release what the last call had reserved: otherwise two runs would wait for each other.
-            await self.flush()
+            await flush_whole(self._flush, self._tape)
             return error
         return None
 
-    def _reservation(
-        self,
-        name: str,
-        model: Model,
-        settings: ModelSettings | None,
-        request: ModelRequest,
-        now: int,
-        waited: int = 0,
-    ) -> kinds.BudgetReserved | None:
-        """Return what an attempt can use; `None` if the model answers at once and there is no cap."""
-        tape = self._tape
+    def _reservation(self, attempt: CallAttempt, now: int, waited: int = 0) -> kinds.BudgetReserved | None:
+        """Return what an attempt can use; `None` if the model answers at once and there is no cap.
+
+        Raises:
+            ModelError: The model could not be opened.
+        """
+        tape, name, settings, model = self._tape, attempt.name, attempt.settings, attempt.model
+        if isinstance(model, ModelError):
+            raise model
         draws = self._budgets.current_draws(tape.state, self._settings, self._above(), max(now, tape.ts))
         if not draws.is_capped and not self._budgets.takes_time(name):
             return None
         try:
+            request = in_words(attempt.request) if attempt.in_words else attempt.request
             bound = usage_bound(model, request, settings.window if settings is not None else None)
             price = self._budgets.price(settings, model, now)
         except ModelError:
@@ -350,9 +363,9 @@ class CallBudget:
         cost = None if price is None else highest_cost(price, bound.input_tokens, most)
         if cost is not None and cost > MAX_INTEGER:
             raise PriceInvalid(f"a call of model `{name}` could cost more than can be counted: {price}")
-        attempt = tape.state.next_attempt(self._call)
+        number = tape.state.next_attempt(self._call)
         return kinds.BudgetReserved(
-            self._call, attempt, name, draws.day, bound.input_tokens, most, cost, price, draws.accounts, waited
+            self._call, number, name, draws.day, bound.input_tokens, most, cost, price, draws.accounts, waited
         )
 
     def _holders(self, error: BudgetExceeded) -> list[kinds.Holder]:

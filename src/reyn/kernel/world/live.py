@@ -6,8 +6,8 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
 from reyn.errors import BudgetExceeded, InternalError
-from reyn.journal import ENDED, AbortTurn, Body, Cancel, Event, kinds
+from reyn.journal import ENDED, Body, Event, kinds
 from reyn.journal.family import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel.core.child_effects import AwaitFirst, CancelChild, ExecuteChild, PlanChild, StartChildren
@@ -34,12 +34,13 @@ from reyn.kernel.core.effects import (
 )
 from reyn.kernel.runtime_types import Later, NamedPeople, People
 from reyn.kernel.world.allowance import STARTING, count_of, step_allowance, within_bound
-from reyn.kernel.world.budgets import CallBudget, budgeted_run
+from reyn.kernel.world.budgets import CallBudget, budgeted_run, flush_whole
+from reyn.kernel.world.cancellation import Cancellation
 from reyn.kernel.world.child_tasks import TasksAhead
 from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
 from reyn.kernel.world.inbox import answer_error, inbox_events, op_edit_error
-from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.world.llm_call_recorder import LlmCallRecorder, PreparedCall
 from reyn.kernel.world.loading import resumed_event
 from reyn.kernel.world.run_scope import run_scope
 from reyn.kernel.world.submitted_children import SubmittedChildren, are_submitted
@@ -54,16 +55,14 @@ if TYPE_CHECKING:
     from reyn.kernel.world.child_spec import ChildSpec
     from reyn.kernel.world.loading import Resumption
     from reyn.kernel.world.services import Observers, Services
-    from reyn.models import ModelRequest
 
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
-_ABANDON_SECONDS = 5.0
-"""Maximum time for cancelled work to end."""
 _ROOM_SECONDS = 0.05
 """Interval between attempts to begin a call while other calls may use the rest of the tokens."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
+_BUDGET_APPLIED, _kind_of = kinds.ContextBudgetApplied.kind, attrgetter("kind")
 _KEEP_AHEAD = (ExecuteChild, AwaitFirst, CancelChild, PlanChild, Permit)
 
 
@@ -99,6 +98,7 @@ class LiveWorld:
         self._ops = services.performer
         self._people = people or services.people
         self._polling = services.polling
+        self._cancelled = Cancellation(self._journal, services.polling)
         self._above = above
         self.children = Children(services, self._execute_child)
         """The children of the run."""
@@ -115,8 +115,8 @@ class LiveWorld:
         """The ops since the last commit, if that came before an op that only reads, and all of them only read."""
         self._planned: set[str] = set()
         """Children that were planned in this process."""
-        self._call: tuple[ModelRequest, CallBudget] | None = None
-        """The model call whose intent is durable."""
+        self._call: tuple[PreparedCall, CallBudget | None] | None = None
+        """The model call whose intent is durable, and its budget, if it has one."""
 
     async def execute(self, tape: Tape) -> RunState:
         """Execute the run until it ends or stops."""
@@ -154,11 +154,11 @@ class LiveWorld:
             case CallModel():
                 return await self._call_model(effect, tape)
             case CallHooks():
-                return await self._unless_cancelled(
+                return await self._cancelled.unless(
                     HookCaller(self._services.hooks, self._roster).perform(effect, tape), tape
                 )
             case FitTokens(key, counter, model, work):
-                return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
+                return await self._cancelled.unless(self._counting.perform(key, counter, model, work), tape)
             case PlanOp():
                 op = self._ops.op_of(effect, tape)
                 may_act = op is None or op.is_foreign or op.is_preparable
@@ -167,7 +167,7 @@ class LiveWorld:
                     # performed together share a commit.
                     await self.flush(tape)
                 if op is not None and op.is_preparable:
-                    return await self._unless_cancelled(self._ops.prepare_and_plan(effect, op, tape), tape)
+                    return await self._cancelled.unless(self._ops.prepare_and_plan(effect, op, tape), tape)
                 planned = self._ops.plan(effect, op, tape)
                 body = planned[0]
                 if isinstance(body, kinds.OpStarted) and isinstance(body.request, STARTING) and not effect.approved:
@@ -228,12 +228,12 @@ class LiveWorld:
             return await self._ops.perform(effect, op, tape)
 
         async def perform() -> EventWithBlobs | None:
-            if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            if self._polling.is_due(tape.run_id) and self._cancelled.is_requested(tape.state):
                 return None  # asked for since the intent was recorded
             return await self._ops.perform(effect, op, tape, lambda: self.children.end_calls(scope))
 
         with run_scope(self._services, tape, effect.key, self._above) as scope:
-            return await self._unless_cancelled(perform(), tape)
+            return await self._cancelled.unless(perform(), tape)
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
         if self._observers.check is None:
@@ -269,18 +269,27 @@ class LiveWorld:
         self._reads = 0 if only_reads else None
         if not isinstance(effect, CallModel):
             return await self.flush(tape)
-        services, started = self._services, tape.state.started
-        settings = services.compile_skill(started, tape.content).settings
-        budget = CallBudget(
-            services.budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush
-        )
-        self._call = (self._recorder.request(effect, tape), budget)
-        self._recorder.propose(effect, *self._call, tape)
+        prepared = self._recorder.prepare(effect, tape)
+        budget, now = self._budget(prepared, tape), self.now()  # also without one, so that times do not depend on it
+        self._call = (prepared, budget)
+        if budget is None:
+            return await self.flush(tape)
+        budget.propose(prepared.first, now)
         try:
             await self.flush(tape)
         except BudgetExceeded:
             budget.withdraw()
             await self.flush(tape)
+
+    def _budget(self, prepared: PreparedCall, tape: Tape) -> CallBudget | None:
+        """Return the budget of a call; `None` if no cap covers it and its model answers at once."""
+        services, started = self._services, tape.state.started
+        compiled = services.compile_skill(started, tape.content)
+        may_be_capped = compiled.has_budgets or services.budgets.has_caps or tape.state.raised or self._above()
+        if not may_be_capped and not prepared.takes_time:
+            return None
+        key, settings = prepared.call.key, compiled.settings
+        return CallBudget(services.budgets, self._journal, tape, settings, self._above, key, self.now, self.flush)
 
     def _only_reads(self, effect: PerformOp, tape: Tape) -> bool:
         """Return whether an op only reads, and at once, so that it can be executed again after a crash."""
@@ -290,10 +299,11 @@ class LiveWorld:
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
         assert self._call is not None
-        (request, budget), self._call = self._call, None
-        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+        (prepared, budget), self._call = self._call, None
+        if self._polling.is_due(tape.run_id) and self._cancelled.is_requested(tape.state):
             # A listener may have asked for the abort when it received the intent.
-            budget.release()
+            if budget is not None:
+                budget.release()
             return None
         state, counts, count = tape.state, self._services.message_counts, None
         needed = state.reserved.tokens if state.reserved is not None else 0
@@ -302,50 +312,27 @@ class LiveWorld:
         while count is not None and (begun := counts.begin(count, needed)) is not True:
             if begun is False:
                 await asyncio.sleep(_ROOM_SECONDS)
-            if begun is not False or self._is_cancelled(state):
-                budget.release()
+            if begun is not False or self._cancelled.is_requested(state):
+                if budget is not None:
+                    budget.release()
                 return (kinds.AllowanceReached(effect.key, *begun), ()) if begun else None
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
-            await budget.flush()
+            await flush_whole(self.flush, tape)
 
         outcome: EventWithBlobs | None = None
         try:
-            call = self._recorder.perform(effect, request, tape, record, budget)
-            if not self._recorder.may_take_time(effect, tape.state):
+            call = self._recorder.perform(prepared, tape, record, budget)
+            if not prepared.takes_time:
                 outcome = await call
-            elif (outcome := await self._unless_cancelled(call, tape)) is None:
+            elif (outcome := await self._cancelled.unless(call, tape)) is None and budget is not None:
                 budget.abandon()
             return outcome
         finally:
             if count is not None:
                 usage = outcome[0].usage if outcome and isinstance(outcome[0], kinds.LlmResponded) else None
                 counts.end(count, needed, usage.total if usage is not None else 0)
-
-    async def _unless_cancelled(
-        self, work: Coroutine[Any, Any, EventWithBlobs | None], tape: Tape
-    ) -> EventWithBlobs | None:
-        """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""
-        task = asyncio.ensure_future(work)
-        try:
-            while not task.done():
-                await asyncio.wait([task], timeout=self._polling.busy_seconds)
-                if not task.done() and self._is_cancelled(tape.state):
-                    return None
-            return task.result()
-        finally:
-            task.cancel()
-            if not task.done():
-                await asyncio.wait([task], timeout=_ABANDON_SECONDS)  # foreign code may ignore its cancellation
-
-    def _is_cancelled(self, state: RunState) -> bool:
-        messages = self._journal.peek(state.run_id, state.messages_taken)
-        stops = (Cancel, AbortTurn) if state.is_turn_open else (Cancel,)
-        is_cancelled = any(isinstance(message.payload, stops) for message in messages)
-        if is_cancelled:
-            self._polling.notify(state.run_id)  # it is recorded before the next effect
-        return is_cancelled
 
     def now(self) -> int:
         return self._services.clock.now()
@@ -428,8 +415,10 @@ class LiveWorld:
             failure = self._services.budget_log.complete(
                 tape.run_id, self._journal.read(tape.run_id) if has_budgets else ()
             )
-        else:
+        elif _BUDGET_APPLIED in map(_kind_of, events):
             failure = self._services.budget_log.append(events)
+        else:
+            return
         if failure and failure != self._log_failure and tape.upcoming is None:
             self._log_failure = failure
             tape.record(kinds.ContextLogFailed(BUDGET_LOG, failure), self.now())

@@ -12,8 +12,7 @@ import logging
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -30,12 +29,12 @@ from reyn.errors import (
     SchemaRejected,
 )
 from reyn.journal import Blob, Body, kinds
-from reyn.kernel.world.budgets import MAX_USAGE, CallBudget
+from reyn.kernel.world.budgets import MAX_USAGE, CallAttempt, CallBudget
 from reyn.kernel.world.call_slots import call_slot
 from reyn.kernel.world.redacting_stream import RedactingStream
 from reyn.models import Message, Model, ModelAnswer, ModelRequest, Turn
 from reyn.models.protocol import encode_reply, takes_time
-from reyn.models.text_tools import complete_with_text_tools, in_words
+from reyn.models.text_tools import complete_with_text_tools
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
@@ -63,6 +62,17 @@ _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
 
 
+class PreparedCall(NamedTuple):
+    """A model call that can begin."""
+
+    call: CallModel
+    model: str
+    """The model that the call names; another one may have replaced it."""
+    first: CallAttempt
+    takes_time: bool
+    """Whether the model, or one of its fallbacks, takes time."""
+
+
 class LlmCallRecorder:
     """Performs model calls: the side effect behind `ask`."""
 
@@ -75,17 +85,22 @@ class LlmCallRecorder:
         self._static: dict[tuple[kinds.FrameMessage, int], Message] = {}
         """The rendered static messages of phases, by the secrets that were known."""
 
-    def may_take_time(self, call: CallModel, state: RunState) -> bool:
-        """Return whether the model of a call, or one of its fallbacks, takes time."""
-        return self._roster.takes_time(_current(call.model or state.models.name, state))
+    def prepare(self, call: CallModel, tape: Tape) -> PreparedCall:
+        """Return a call with its request and its first attempt, which reports a model that cannot be opened."""
+        roster, first = self._roster, call.model or tape.state.models.name
+        # After `resume --model`, the new model also answers calls that were recorded for the old one.
+        name = tape.state.models.name if roster.override is not None else _current(first, tape.state)
+        takes_time = roster.takes_time(name) or (roster.override is None and roster.takes_time(first))
+        attempt = self._attempt(name, self._request(call, name, tape))
+        return PreparedCall(call, first, attempt, takes_time)
 
-    def request(self, call: CallModel, tape: Tape) -> ModelRequest:
-        """Return the request of a call."""
+    def _request(self, call: CallModel, name: str, tape: Tape) -> ModelRequest:
+        """Return the request of a call to a model."""
         on_delta, spec = self._on_delta, call.spec
         if self._watchers.by_run:
             on_delta = self._watchers.deltas(tape.run_id, on_delta)
         return ModelRequest(
-            messages=self._messages(call, tape, _current(call.model or tape.state.models.name, tape.state)),
+            messages=self._messages(call, tape, name),
             contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
@@ -103,55 +118,30 @@ class LlmCallRecorder:
             needs_images=call.needs_images,
         )
 
-    def propose(self, call: CallModel, request: ModelRequest, budget: CallBudget, tape: Tape) -> None:
-        """Propose the reservation of the first attempt of a call.
-
-        The attempt itself reports a model that cannot be opened, and a price that is unknown.
-        """
-        if self._roster.override is not None:
-            name, settings = tape.state.models.name, self._roster.override_settings
-        else:
-            name = _current(call.model or tape.state.models.name, tape.state)
-            settings = self._roster.settings(name)
-        model = self._open(name, request)
-        if not isinstance(model, ModelError):
-            with suppress(ModelError):
-                sent = self._as_sent(name, _with_max_tokens(request, settings))
-                budget.propose(name, model, settings, sent)
-
-    async def perform(
-        self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget
-    ) -> Recorded:
+    async def perform(self, prepared: PreparedCall, tape: Tape, record: Record, budget: CallBudget | None) -> Recorded:
         """Call the model; return the outcome.
 
         Args:
-            call: The call.
-            request: Its request.
+            prepared: The call.
             tape: The run's tape.
             record: Makes retries and switches durable before they happen.
-            budget: Reserves and settles each attempt; `propose` reserved the first one.
+            budget: Reserves and settles each attempt; the first one is reserved. `None` if nothing is reserved.
         """
+        call, attempt = prepared.call, prepared.first
         if self._roster.override is not None:
-            name, settings = tape.state.models.name, self._roster.override_settings
-            if settings is None:
-                return self._outcome(name, call, await self._once(name, None, request, record, budget))
-            return self._outcome(name, call, await self._try(name, settings, request, record, budget))
-        # After `resume --model`, the new model also answers calls that were recorded for the old one.
-        first = call.model or tape.state.models.name
-        models = self._roster.fallbacks(first)
-        name = _current(first, tape.state)
-        rest = models[models.index(name) + 1 :] if name in models else models
+            answer = await (self._once if attempt.settings is None else self._try)(attempt, record, budget)
+            return self._outcome(attempt.name, call, answer)
+        models = self._roster.fallbacks(prepared.model)
+        rest = models[models.index(attempt.name) + 1 :] if attempt.name in models else models
         while True:
-            settings = self._roster.settings(name)
-            answer = await self._try(name, settings, request, record, budget, has_fallback=bool(rest))
+            answer = await self._try(attempt, record, budget, has_fallback=bool(rest))
             if not isinstance(answer, ModelError) or not rest:
-                return self._outcome(name, call, answer)
-            fallback = rest.pop(0)
-            message = self._roster.scrub(answer.message)
-            await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
+                return self._outcome(attempt.name, call, answer)
+            name, request, fallback = attempt.name, attempt.request, rest.pop(0)
+            await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, self._roster.scrub(answer.message)))
             if self._roster.reads_images(fallback) != self._roster.reads_images(name):
                 request = msgspec.structs.replace(request, messages=self._messages(call, tape, fallback))
-            name = fallback
+            attempt = self._attempt(fallback, request)
 
     def _messages(self, call: CallModel, tape: Tape, name: str) -> Sequence[Message]:
         """Return the messages of a request to a model. One that reads no images gets their description.
@@ -202,61 +192,61 @@ class LlmCallRecorder:
         return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(turn)), Turn)
 
     async def _try(
-        self,
-        name: str,
-        settings: ModelSettings,
-        request: ModelRequest,
-        record: Record,
-        budget: CallBudget,
-        *,
-        has_fallback: bool = False,
+        self, attempt: CallAttempt, record: Record, budget: CallBudget | None, *, has_fallback: bool = False
     ) -> Attempted:
         """Call one model, with as many retries as its settings allow.
 
         An endpoint whose circuit is open is retried only if there is no fallback.
         """
-        attempt, failures = 0, 0
+        settings, number, failures = attempt.settings, 0, 0
+        assert settings is not None
         while True:
-            attempt += 1
-            answer = await self._once(name, settings, request, record, budget)
+            number += 1
+            answer = await self._once(attempt, record, budget)
             if not isinstance(answer, ModelError) or (has_fallback and isinstance(answer, CircuitOpen)):
                 return answer
             mode = (
-                answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
+                answer.instead if isinstance(answer, SchemaRejected) and number - failures < _MAX_MODE_CHANGES else ""
             )
             failures += not mode
             if not mode and not _is_retried(answer, failures, settings.retries):
                 return answer
             delay = 0.0 if mode else _delay(failures, answer.retry_after)
-            message = self._roster.scrub(answer.message)
-            await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
+            message, call = self._roster.scrub(answer.message), attempt.request.call
+            await record(kinds.ModelRetried(call, attempt.name, number, answer.code, message, int(delay * 1000), mode))
             await _sleep(delay)
+            if isinstance(attempt.model, ModelError):
+                attempt = self._attempt(attempt.name, attempt.request)
 
-    async def _once(
-        self, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record, budget: CallBudget
-    ) -> Attempted:
-        """Reserve the budget of an attempt, call the model, and settle it.
-
-        Without settings (a model that the caller passed in) there is no timeout.
-        """
-        request = _with_max_tokens(request, settings)
-        model = self._open(name, request)
-        if isinstance(model, ModelError):
-            return model
-        if not budget.take_proposal():
+    async def _once(self, attempt: CallAttempt, record: Record, budget: CallBudget | None) -> Attempted:
+        """Reserve the budget of an attempt, call the model, and settle it."""
+        if isinstance(attempt.model, ModelError):
+            return attempt.model
+        if budget is not None and not budget.take_proposal():
             try:
-                refused = await budget.reserve(name, model, settings, self._as_sent(name, request))
+                refused = await budget.reserve(attempt)
             except ModelError as error:
                 return error
             if refused is not None:
                 return refused
-        answer = await self._answer(model, name, settings, request, record)
+        answer = await self._answer(attempt, attempt.model, record)
         if isinstance(answer, ModelError):
-            budget.settle(answer)
+            if budget is not None:
+                budget.settle(answer)
             return answer
-        usage = self._usage(name, answer)
-        budget.settle(usage if usage is not None and _is_complete(usage, answer) else None)
-        return answer if usage is None and answer.usage is None else msgspec.structs.replace(answer, usage=usage)
+        usage = self._usage(attempt.name, answer) if answer.usage is not None else None
+        if budget is not None:
+            budget.settle(usage if usage is not None and _is_complete(usage, answer) else None)
+        return answer if answer.usage is None else msgspec.structs.replace(answer, usage=usage)
+
+    def _attempt(self, name: str, request: ModelRequest) -> CallAttempt:
+        """Return an attempt of a call with a model."""
+        override = self._roster.override is not None
+        settings = self._roster.override_settings if override else self._roster.settings(name)
+        if settings is not None and settings.max_tokens != request.max_tokens:
+            request = msgspec.structs.replace(request, max_tokens=settings.max_tokens)
+        needs_words = bool(request.tools) and self._roster.answer_form(name) != "tools"
+        return CallAttempt(name, settings, request, self._open(name, request), needs_words)
 
     def _open(self, name: str, request: ModelRequest) -> Model | ModelError:
         """Return the model of a name, or why it cannot answer a request."""
@@ -275,10 +265,9 @@ class LlmCallRecorder:
         broken.__cause__ = error
         return broken
 
-    async def _answer(
-        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record
-    ) -> ModelAnswer | ModelError:
+    async def _answer(self, attempt: CallAttempt, model: Model, record: Record) -> ModelAnswer | ModelError:
         """Call a model once, when its endpoint has a slot for it. A wait for a slot does not count as timeout."""
+        name, settings, request = attempt.name, attempt.settings, attempt.request
 
         async def on_wait(wait: Wait) -> None:
             assert endpoint is not None
@@ -291,14 +280,14 @@ class LlmCallRecorder:
         try:
             endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
             if settings is None or endpoint is None:
-                reply = await self._timed(model, name, settings, request)
+                reply = await self._timed(attempt, model)
             else:
                 most = endpoint.settings.concurrency
                 async with (
                     endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot,
                     call_slot(self._journal, endpoint.name, most, on_other_processes),
                 ):
-                    reply = await self._timed(model, name, settings, request)
+                    reply = await self._timed(attempt, model)
                     slot.settle(reply.usage)
         except ModelError as error:
             return error
@@ -314,30 +303,20 @@ class LlmCallRecorder:
                 request.on_delta.finish()
         return reply
 
-    async def _timed(
-        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
-    ) -> ModelAnswer:
-        """Call a model within its timeout."""
+    async def _timed(self, attempt: CallAttempt, model: Model) -> ModelAnswer:
+        """Call a model within its timeout. One without native tools gets the tools of a request in words.
+
+        Without settings (a model that the caller passed in) there is no timeout.
+        """
+        settings, request = attempt.settings, attempt.request
+        answering = complete_with_text_tools(model, request) if attempt.in_words else model.complete(request)
         if settings is None or not takes_time(model):
-            reply = await self._complete(model, name, request)
+            reply = await answering
         else:
             async with asyncio.timeout(settings.timeout_seconds):
-                reply = await self._complete(model, name, request)
+                reply = await answering
         _check_reply(reply, request)
         return reply
-
-    async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
-        """Call a model. One without native tools gets the tools of a request in words."""
-        if self._needs_words(name, request):
-            return await complete_with_text_tools(model, request)
-        return await model.complete(request)
-
-    def _needs_words(self, name: str, request: ModelRequest) -> bool:
-        return bool(request.tools) and self._roster.answer_form(name) != "tools"
-
-    def _as_sent(self, name: str, request: ModelRequest) -> ModelRequest:
-        """Return what a model is sent, for the bound of its usage."""
-        return in_words(request) if self._needs_words(name, request) else request
 
     def _log_exception(self, name: str, error: Exception) -> None:
         """Log where a model failed, because the journal records only the message.
@@ -366,8 +345,6 @@ class LlmCallRecorder:
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""
-        if reply.usage is None:
-            return None
         try:
             usage = msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
         except (msgspec.ValidationError, TypeError):
@@ -408,13 +385,6 @@ def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
 def _is_complete(usage: kinds.Usage, answer: ModelAnswer) -> bool:
     """Return whether a usage counts both the prompt, which is never empty, and the answer."""
     return usage.input_tokens > 0 and (usage.output_tokens > 0 or not (answer.text or answer.tool_calls))
-
-
-def _with_max_tokens(request: ModelRequest, settings: ModelSettings | None) -> ModelRequest:
-    """Return a request with the most tokens that a model's settings allow its answer."""
-    if settings is None or settings.max_tokens == request.max_tokens:
-        return request
-    return msgspec.structs.replace(request, max_tokens=settings.max_tokens)
 
 
 def _current(name: str, state: RunState) -> str:
