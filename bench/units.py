@@ -3,7 +3,7 @@
 Counts are exact: calls of functions of Reyn, JSON, hashes, validations, files, SQL and pages. CPU time is divided
 by that of a fixed loop, the unit, which is measured alternately with it in the same process. The costs that
 `tests/kernel/test_costs.py` allows are stored in `tests/costs.json`; `--write` stores the current ones, and lists the
-places of the work in `docs/explanation/one-decision.md`.
+places of the work in `docs/explanation/one-decision.md`. `--calls NAME` lists the functions that an activity calls.
 """
 
 from __future__ import annotations
@@ -203,6 +203,27 @@ def _place(frame: Any) -> str:
     return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname.partition('.<locals>')[0]}"
 
 
+def calls(activity: Activity) -> dict[str, float]:
+    """Return the calls of functions of Reyn that one activity makes, by module and function.
+
+    What is done once for all of them is not part of it.
+    """
+
+    def traced(size: int) -> Counter[str]:
+        counts: Counter[str] = Counter()
+
+        def profile(frame: Any, event: str, _: Any) -> None:
+            if event == "call" and frame.f_globals.get("__name__", "").startswith("reyn."):
+                counts[f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname.replace('.<locals>', '')}"] += 1
+
+        asyncio.run(_profiled(activity, size, profile))
+        return counts
+
+    small, large = traced(SMALL), traced(LARGE)
+    found = {name: round((large[name] - small[name]) / (LARGE - SMALL), 2) for name in sorted(large)}
+    return {name: each for name, each in found.items() if each > 0}
+
+
 async def _counted(activity: Activity, size: int) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
 
@@ -212,6 +233,12 @@ async def _counted(activity: Activity, size: int) -> Counter[tuple[str, str]]:
         elif event == "c_call" and (kind := _kind(argument)) is not None:
             counts[kind, _place(frame)] += 1
 
+    counts["pages", ""] = await _profiled(activity, size, profile)
+    return counts
+
+
+async def _profiled(activity: Activity, size: int, profile: Callable[[Any, str, Any], None]) -> int:
+    """Profile an activity; return the number of pages that it writes to the database."""
     # A driver reads its inbox, lets other tasks work, and looks at files at intervals of time.
     still = SimpleNamespace(monotonic=lambda: 0.0)
     with (
@@ -229,8 +256,7 @@ async def _counted(activity: Activity, size: int) -> Counter[tuple[str, str]]:
                 await work()
             finally:
                 sys.setprofile(None)
-            counts["pages", ""] = (log.stat().st_size - before) // _PAGE_BYTES
-    return counts
+            return (log.stat().st_size - before) // _PAGE_BYTES
 
 
 def measure(names: tuple[str, ...] = tuple(ACTIVITIES), rounds: int = _ROUNDS) -> Costs:
@@ -300,7 +326,12 @@ def python_version() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.units", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"store the figures in {STORED.name}")
+    parser.add_argument("--calls", choices=ACTIVITIES, help="print the functions that one activity calls, and stop")
     options = parser.parse_args()
+    if options.calls:
+        for name, each in calls(ACTIVITIES[options.calls]).items():
+            print(f"{each:8.2f} {name}")
+        return 0
     counts, units = {name: count(name) for name in ACTIVITIES}, measure()
     for name in ACTIVITIES:
         listed = ", ".join(f"{value:g} {kind}" for kind, value in counts[name].items())
