@@ -88,3 +88,9 @@ def test_every_field_counts_wherever_its_string_is(before: list[tuple[str, str]]
 def test_no_other_brace_counts(source: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(modules, "_MAX_WORK", 0)
     assert modules.parse_module(source)
+
+
+def test_a_name_with_thousands_of_marks_is_refused_before_python_normalizes_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(modules, "ast", None)
+    with pytest.raises(ValueError, match="too many marks"):
+        modules.parse_module("x" + "\u0323\u0301" * 200 + " = 1\n")

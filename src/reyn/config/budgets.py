@@ -5,7 +5,6 @@ A number in YAML is converted by its decimal text, so `0.1` is a tenth. Money is
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Annotated, ClassVar, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from reyn.documents.trust_classes import TrustClasses, trust_classes
+from reyn.documents.unicode_forms import to_normal_form
 
 DAY_LIMITS = ("day_tokens", "day_cost", "skill_day_tokens", "skill_day_cost")
 BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LIMITS)
@@ -105,7 +105,7 @@ def skill_caps(settings: BudgetsSettings, scope: Literal["run", "day"]) -> dict[
     caps_of: dict[str, Caps] = {}
     for name, one in sorted(settings.skill.items()):
         if caps := Caps.of(one.run if scope == "run" else one.day):
-            caps_of[unicodedata.normalize("NFC", name)] = caps
+            caps_of[to_normal_form("NFC", name)] = caps
     return caps_of
 
 

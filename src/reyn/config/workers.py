@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from reyn.documents.trust_classes import TrustClasses, trust_classes
+from reyn.documents.unicode_forms import to_normal_form
 
 MAX_PRIORITY = 1_000
 Priority = Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
@@ -46,7 +46,7 @@ class WorkersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def of_skill(self, name: str) -> SkillWorkSettings:
         """Return the settings of a skill, whose name has Unicode normalization form C."""
-        found = {unicodedata.normalize("NFC", key): one for key, one in self.skill.items()}
+        found = {to_normal_form("NFC", key): one for key, one in self.skill.items()}
         return found.get(name, SkillWorkSettings())
 
     def priority(self, queue: str, skill: str) -> int:

@@ -4,5 +4,6 @@ from reyn.documents.checking import *  # noqa: F403 - one namespace for the func
 from reyn.documents.document import *  # noqa: F403
 from reyn.documents.json_text import *  # noqa: F403
 from reyn.documents.trust_classes import *  # noqa: F403
+from reyn.documents.unicode_forms import *  # noqa: F403
 from reyn.documents.yaml_scalars import *  # noqa: F403
 from reyn.documents.yaml_text import *  # noqa: F403

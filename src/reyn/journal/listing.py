@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.documents.unicode_forms import to_normal_form
 from reyn.journal.lifecycle import RunRow
 from reyn.journal.registry import Status
 
@@ -72,7 +73,7 @@ class IndexedRun(msgspec.Struct, frozen=True):
 def words_of(text: str) -> Iterator[str]:
     """Yield the words of a text in the form in which they are compared."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", _IDEOGRAPHS.sub(r" \g<0> ", text))
+        text = to_normal_form("NFKD", _IDEOGRAPHS.sub(r" \g<0> ", text))
         text = "".join(char for char in text if not unicodedata.combining(char))
     for word in _WORD.findall(text.casefold()):
         yield word[:_MAX_WORD]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from html import unescape
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
+from reyn.documents.unicode_forms import to_normal_form
 from reyn.errors import Finding, codes
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ _LITERALS = (
     (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.]{1,64}\w"), "e-mail address"),
     (
         re.compile(
-            r"(?<![\w/.])(?:\.{0,2}/[\w.-]{0,80}\w){2,20}|\b[\w-]{1,40}(?:/[\w-]{1,40})+\.\w{1,5}\b|\b[A-Za-z]:\\[\w\\.-]+"
+            r"(?<![\w/.])(?:\.{0,2}/[\w.-]{0,80}\w){2,20}"
+            r"|(?<!\w)(?<![\w-]/)[\w-]{1,40}+(?:/[\w-]{1,40}+)++\.\w{1,5}\b|\b[A-Za-z]:\\[\w\\.-]+"
         ),
         "path",
     ),
@@ -55,6 +56,8 @@ _LITERALS = (
     (re.compile(r"\b\d{4}-\d{2}-\d{2}\b"), "date"),
     (re.compile(r"\{\s*\"[^\"\n]+\"\s*:"), "JSON object"),
 )
+_ZEROS = re.compile(r"(?:(?<=&#)|(?<=&#[xX]))0++(?=[0-9a-fA-F])")
+_LONG_ENTITY = re.compile(r"&#(?:\d{8,}|[xX][0-9a-fA-F]{8,});?")
 _BULLET = re.compile(
     r"^\s*(?:[-*+]|\d+[.)]|\|)\s+[*_`\"']{0,3}([A-Za-z_]\w*)[*_`\"']{0,3}\s*(?::|\(|\||\s[-\u2013\u2014]\s)"
 )
@@ -71,11 +74,16 @@ def contract_syntax(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Find
                 message = f"the instructions describe the answer format: {match[0]!r}"
                 fix = "remove it: Reyn adds the answer format to the prompt"
                 yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
-            named = None if found else ops.search(_HIDDEN.sub("", normalize("NFKC", unescape(line))))
+            named = None if found else ops.search(_HIDDEN.sub("", to_normal_form("NFKC", _unescaped(line))))
             if named is not None:
                 message = f"the instructions describe an op: {named[0]!r}"
                 fix = "say what to do in plain words: Reyn adds the ops and their syntax to the prompt"
                 yield _warning(document, number, named.start(), codes.CONTRACT_IN_PROSE, message, fix)
+
+
+def _unescaped(line: str) -> str:
+    """Return a line without HTML entities. Numbers with many digits are no characters."""
+    return unescape(_LONG_ENTITY.sub("\ufffd", _ZEROS.sub("", line)))
 
 
 def _arguments(form: OpForm) -> tuple[str, ...]:
@@ -167,12 +175,13 @@ def literals(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report literals that a small model may copy into its answer."""
     for document in loaded.phase_documents:
         for number, line in _lines(document):
-            spans: list[tuple[int, int]] = []
+            taken = bytearray(len(line))
             for pattern, kind in _LITERALS:
                 for match in pattern.finditer(line):
-                    if any(start < match.end() and match.start() < end for start, end in spans):
+                    start, end = match.span()
+                    if 1 in taken[start:end]:
                         continue
-                    spans.append(match.span())
+                    taken[start:end] = b"\1" * (end - start)
                     message = f"small models may copy this {kind}: {match[0][:60]!r}"
                     fix = "describe it in words, or pass it as input"
                     yield _warning(document, number, match.start(), codes.COPYABLE_LITERAL, message, fix)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from reyn.contract import Candidate, candidates_of
 from reyn.documents import Document, KeyPath, Severity, nearest
+from reyn.documents.unicode_forms import to_normal_form
 from reyn.errors import Finding, SkillInvalid, codes
 from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
@@ -141,7 +141,7 @@ def _equal_texts(document: Document, skill: Skill, node: str, texts: dict[str, s
     for candidate in candidates:
         if candidate.next_phase not in texts and not is_one_union:
             continue
-        text = unicodedata.normalize("NFKC", candidate.description).casefold()
+        text = to_normal_form("NFKC", candidate.description).casefold()
         words = "".join(char if char.isalnum() else " " for char in text).split()
         other = seen.setdefault(" ".join(words), candidate)
         is_union = other.next_phase == candidate.next_phase

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-import unicodedata
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from reyn.documents.unicode_forms import to_normal_form
 from reyn.permissions.hosts import PRIVATE, Host, host_pattern
 from reyn.permissions.paths import (
     AccessMode,
@@ -113,7 +113,7 @@ def python_name(text: str) -> str:
     module, colon, function = text.rpartition(":")
     if not colon:
         return text
-    return f"./{posixpath.normpath(f'/{module}').lstrip('/')}:{unicodedata.normalize('NFKC', function)}"
+    return f"./{posixpath.normpath(f'/{module}').lstrip('/')}:{to_normal_form('NFKC', function)}"
 
 
 def _grants_program(pattern: str, program: str) -> bool:

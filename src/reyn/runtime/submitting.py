@@ -7,12 +7,12 @@ nothing to do is left alone, and one that another process executes is tried agai
 from __future__ import annotations
 
 import re
-import unicodedata
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reyn.config.workers import LABEL_PATTERN, MAX_PRIORITY
 from reyn.context.transcript import normalize
+from reyn.documents.unicode_forms import to_normal_form
 from reyn.errors import (
     AppendConflict,
     ConfigError,
@@ -208,9 +208,7 @@ def slot_limits(settings: WorkersSettings, row: RunRow) -> dict[str, int]:
 def all_slot_limits(settings: WorkersSettings) -> dict[str, int]:
     """Return all limits of submitted runs."""
     queues = {limit_key("queue", name): one.concurrency for name, one in settings.queue.items()}
-    skills = {
-        limit_key("skill", unicodedata.normalize("NFC", name)): one.concurrency for name, one in settings.skill.items()
-    }
+    skills = {limit_key("skill", to_normal_form("NFC", name)): one.concurrency for name, one in settings.skill.items()}
     return {key: count for key, count in (queues | skills).items() if count is not None}
 
 

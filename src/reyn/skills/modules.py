@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-import unicodedata
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import Document, DocumentError, KeyPath, nearest
+from reyn.documents.unicode_forms import has_many_marks, to_normal_form
 from reyn.errors import codes
 from reyn.skills.names import find_path
 
@@ -33,7 +33,7 @@ _FIELD_WORK, _MAX_WORK = 10_000, 500_000_000
 def parse_module(source: str) -> ast.Module:
     """Parse a module that may be hostile. Parsing cannot be interrupted, so its time is bounded beforehand.
 
-    Until Python 3.12, each field of an f-string is searched for in the whole string.
+    Until Python 3.12, each field of an f-string is searched for in the whole string. Names are normalized.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError: It is not valid Python, or takes too long.
@@ -42,6 +42,8 @@ def parse_module(source: str) -> ast.Module:
     strings = (found.group() for found in _STRINGS.finditer(lines) if found["f"])
     if sum(text.count("{") * (len(text) + _FIELD_WORK) for text in strings) > _MAX_WORK:
         raise ValueError("its f-strings have too many fields")
+    if has_many_marks(source):
+        raise ValueError("a name has too many marks")
     return ast.parse(source)
 
 
@@ -62,7 +64,7 @@ class Modules:
             return
         functions = self._functions[step.module]
         # Python compares identifiers in normalization form KC.
-        if unicodedata.normalize("NFKC", step.function) not in functions:
+        if to_normal_form("NFKC", step.function) not in functions:
             message = f"`{step.module}` has no top-level function `{step.function}`"
             self._folder.report(steps, codes.BAD_MODULE, message, index, fix=nearest(step.function, sorted(functions)))
 

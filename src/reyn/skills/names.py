@@ -5,9 +5,9 @@ Names are compared in Unicode normalization form C, because editors and file sys
 
 from __future__ import annotations
 
-import unicodedata
 from typing import TYPE_CHECKING
 
+from reyn.documents.unicode_forms import to_normal_form
 from reyn.folders import names_in
 from reyn.skills.values import ABORT, END, is_skill_node, skill_of
 
@@ -21,7 +21,7 @@ _RESERVED = {END, "null", "true", "false", "yes", "no", "on", "off"}
 
 def nfc(text: str) -> str:
     """Return text in Unicode normalization form C."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    return to_normal_form("NFC", text)
 
 
 def is_valid_name(name: str) -> bool:
@@ -36,7 +36,7 @@ def is_valid_name(name: str) -> bool:
 
 def is_reserved_phase_name(name: str) -> bool:
     """Return whether a name is a choice of every phase, so that no phase can have it: `end` or `abort`."""
-    return unicodedata.normalize("NFKC", name).lower() in (END, ABORT)
+    return to_normal_form("NFKC", name).lower() in (END, ABORT)
 
 
 def is_valid_skill_node(node: str) -> bool:

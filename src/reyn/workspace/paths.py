@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
-import unicodedata
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
+
+from reyn.documents.unicode_forms import to_normal_form
 
 WORKSPACE = "workspace:"
 RECORDED_FOLDER = ".full"
@@ -283,7 +284,7 @@ def folded(path: str) -> str:
     """
     if path.isascii():
         return path.lower()
-    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
+    return to_normal_form("NFD", to_normal_form("NFD", path).casefold())
 
 
 def may_have_entries(folder: Location) -> bool:

@@ -1,0 +1,102 @@
+"""Texts that take minutes to look at: normalization of Unicode, and the rules of lint on instructions.
+
+The attacker writes a page, an answer, a skill or a path. The oracle is processor time for one size against the time for
+four times it: quadratic time is sixteen times as long, and half a second of noise is allowed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import time
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reyn
+from reyn.documents.unicode_forms import has_many_marks, to_normal_form
+from reyn.journal.listing import words_of
+from reyn.lint import lint_skill
+from reyn.workspace.paths import folded
+from tests.support import write_skill
+
+FORMS = ["NFC", "NFD", "NFKC", "NFKD"]
+MARKS = ["\u0301", "\u0323\u0301", "\u0f73", "\u0344", "\u3099\u0334", "\ufdfa\u0301\u0323", "\U0001d165\u0301"]
+
+
+def grows_too_fast(look: Callable[[int], object], size: int) -> bool:
+    def seconds(count: int) -> float:
+        started = time.process_time()
+        look(count)
+        return time.process_time() - started
+
+    look(10)
+    return seconds(4 * size) > 8 * seconds(size) + 0.5
+
+
+@pytest.mark.parametrize("marks", MARKS)
+def test_normalization_takes_time_in_proportion_to_the_length(marks: str):
+    """Without a bound, 200,000 marks take minutes."""
+    for form in FORMS:
+        assert not grows_too_fast(
+            lambda count, form=form: to_normal_form(form, "a" + marks * count + "\u0323" * count), 6_000
+        )
+    assert not grows_too_fast(lambda count: list(words_of("a" + marks * count)), 6_000)
+    assert not grows_too_fast(lambda count: folded("a" + "\u0323" * count + marks * count), 6_000)
+
+
+LETTERS = st.text(st.sampled_from("ae\u0301\u0323\u0344\u0f73\u1100\u1161\u212b\ufb01\u034f中\U0001d15e"), max_size=300)
+
+
+@settings(max_examples=200, deadline=None)
+@given(LETTERS, st.integers(0, 250), st.sampled_from(FORMS))
+def test_texts_of_people_are_normalized_as_ever(text: str, marks: int, form: Any):
+    text = text[:200] + "\u0323" * (marks // 5) + text[200:]
+    if not has_many_marks(text):
+        assert to_normal_form(form, text) == unicodedata.normalize(form, text)
+    once = to_normal_form(form, text)
+    assert to_normal_form(form, once) == once
+
+
+def test_no_other_module_normalizes():
+    modules = Path(inspect.getfile(reyn)).parent.rglob("*.py")
+    found = {path.name for path in modules if re.search(r"unicodedata(\.| import .*)normalize", path.read_text())}
+    assert found == {"unicode_forms.py"}
+
+
+# -- lint ---------------------------------------------------------------------------------------------------------
+
+FRAGMENTS = ['{"type": ', "a/", "/a", "x/y.z ", "\u0323\u0301", "read, with ", "-"]
+MORE = [
+    "<a>", "{a}", "[A]", "http://a ", "a@b.c ", "a@", "../a", "a-", "a.b/", "/-", "C:\\a", "abc1", "2020-01-01", "{",
+    "{ ", '"', "kind: ", "op: ", "ops: [", "control_ir", "file read ", "file(", "set kind to ", "mcp:a/b", '"file-',
+    "- a: ", "=", "->", "\t", "*_", "&#", "&#9", "&#x0", "&amp;", "\u0301", "\ufdfa", "`", "_", "1", "\\", "path: ",
+    "--path ", "~", "|", "judge output", "next phase", "op (", "kind is ", "read as the op ", "tool: ", "call `file` ",
+    "\u200b", "A ", "a",
+]  # fmt: skip
+if "ALL_CASES" in os.environ:
+    FRAGMENTS += MORE
+
+
+def lint(root: Path, text: str) -> int:
+    folder = root / "reyn" / "project" / "job"
+    (folder / "phases" / "work.md").write_text(f"---\ntype: phase\nname: work\ninput: note\n---\n{text}\n")
+    return len(lint_skill(folder))
+
+
+def test_rules_on_instructions_take_time_in_proportion_to_the_length(tmp_path: Path):
+    write_skill(tmp_path, "job", {"work": ["end"]})
+    slow = [one for one in FRAGMENTS if grows_too_fast(lambda n, one=one: lint(tmp_path, one * (n // len(one))), 6_000)]
+    assert not slow
+
+
+@pytest.mark.parametrize("entity", ["&#" + "9" * 5_000, "&#x" + "f" * 5_000 + ";", "&#" + "0" * 5_000 + "102;"])
+def test_an_entity_with_thousands_of_digits_is_a_character_like_others(tmp_path: Path, entity: str):
+    write_skill(tmp_path, "job", {"work": ["end"]})
+    assert lint(tmp_path, entity) >= 0
