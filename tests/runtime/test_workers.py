@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime
-from reyn.errors import QueueInvalid, RunBusy, RunIdTaken, RunNotResumable
+from reyn.engines import Serving
+from reyn.errors import QueueInvalid, RunBusy, RunIdTaken, RunNotResumable, SandboxUnavailable
 from reyn.journal import MemoryJournal, decode, kinds
 from reyn.journal.registry import chain_events
-from reyn.runtime.submitting import MAX_TAKEOVERS
+from reyn.runtime.submitting import MAX_TAKEOVERS, REFUSED_SECONDS, drive
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.support import act, finish, go, question, two_phases, write_skill
 
@@ -202,8 +203,6 @@ def test_a_worker_without_the_model_of_a_run_leaves_it_to_others_and_says_why(tm
         async with open_pair(tmp_path, journal) as rt:
             rt.submit("pair", IN, run_id="a")
         async with OSRuntime.open(tmp_path, journal=journal, trust=True) as without:
-            from reyn.engines import Serving
-
             serving = Serving(queues=("default",))
             serve = asyncio.create_task(without.workers.serve(serving=serving))
             async with asyncio.timeout(60):
@@ -217,6 +216,53 @@ def test_a_worker_without_the_model_of_a_run_leaves_it_to_others_and_says_why(tm
             rt.services.journal.hold_wakes([one.seq for one in journal.wakes()], 0)
             await rt.workers.serve(once=True)
             assert status(rt, "a") == "finished"
+
+    asyncio.run(scenario())
+
+
+STEP = (
+    "preprocessor:\n  - python: {module: ./count.py, function: count, into: data.n, output_schema: {type: integer}}\n"
+)
+MAY = "permissions:\n  exec: true\n  python: [{module: ./count.py, function: count}]\n"
+COUNT = "def count(artifact):\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "ops", "config", "needs"),
+    [
+        (COUNT, {}, "", False),
+        (COUNT, {"only": "sandboxed_exec"}, "", True),
+        (COUNT, {}, "python: {sandbox: process}", True),
+        (f"import ctypes\n{COUNT}", {}, "", True),
+    ],
+)
+def test_a_worker_without_the_sandbox_that_a_run_needs_leaves_it_to_others(
+    tmp_path: Path, source: str, ops: dict[str, str], config: str, needs: bool, monkeypatch: pytest.MonkeyPatch
+):
+    folder = write_skill(tmp_path, "apart", {"only": ["end"]}, ops=ops, phase_keys={"only": STEP}, skill_keys=MAY)
+    (folder / "count.py").write_text(source)
+    (tmp_path / "reyn.yaml").write_text(config)
+
+    def choose(_: str) -> Any:
+        raise SandboxUnavailable("there is no sandbox")
+
+    async def scenario() -> None:
+        ports: dict[str, Any] = {"model": ScriptedModel([finish("done")]), "journal": MemoryJournal()}
+        async with OSRuntime.open(tmp_path, trust=True, **ports) as rt:
+            rt.submit("apart", IN, run_id="a")
+            monkeypatch.setattr("reyn.sandbox.choose_backend", choose)
+            serving = Serving(queues=("default",))
+            seconds = await drive(rt._executor, "a", serving)
+            if not needs:
+                assert "no sandbox" not in str(serving.refusals)
+                return
+            assert seconds == REFUSED_SECONDS
+            assert serving.refusals["a"].startswith("RYN330: ")
+            assert serving.refusals["a"].endswith("and there is no sandbox")
+            assert [one.kind for one in rt.runs.events("a")][-1] == "run_submitted", "nothing was executed"
+            monkeypatch.undo()
+            await drive(rt._executor, "a", serving)
+            assert serving.refusals == {}
 
     asyncio.run(scenario())
 

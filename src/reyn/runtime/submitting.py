@@ -23,6 +23,7 @@ from reyn.errors import (
     RunBusy,
     RunNotResumable,
     RunPoisoned,
+    SandboxUnavailable,
 )
 from reyn.journal import ENDED, decode, kinds
 from reyn.journal.cancellation import cancel_runs
@@ -30,8 +31,10 @@ from reyn.journal.family import check_not_imported, descendants
 from reyn.journal.outside import record_outside
 from reyn.journal.slots import limit_key, slots_of
 from reyn.journal.submission import is_left_to_workers, submit
+from reyn.kernel.world.loading import first_event
 from reyn.kernel.world.services import Observers
 from reyn.kernel.world.submitted_children import is_in_progress
+from reyn.ops.isolation import needs_sandbox
 from reyn.permissions.gate import ProjectMissing
 from reyn.runtime.same_call import RunCall, check_same_call
 from reyn.skills.names import is_valid_name
@@ -163,6 +166,7 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
     if limits and is_claimed:
         return BUSY_SECONDS
     try:
+        _check_sandbox(executor.services, run_id)
         with slots_of(journal, row, limits) as missing_slot:
             if missing_slot:
                 return None  # it waits in line
@@ -175,7 +179,7 @@ async def drive(executor: RunExecutor, run_id: str, serving: Serving) -> float |
         pass
     except ProjectMissing:
         return _leave_to_project(executor, run_id)
-    except (RunBlocked, OpMissing, ModelError, ConfigError) as error:
+    except (RunBlocked, OpMissing, SandboxUnavailable, ModelError, ConfigError) as error:
         serving.refusals[run_id] = f"{error.code}: {error.message}"
         return REFUSED_SECONDS
     row = journal.find(run_id)
@@ -210,6 +214,21 @@ def all_slot_limits(settings: WorkersSettings) -> dict[str, int]:
     queues = {limit_key("queue", name): one.concurrency for name, one in settings.queue.items()}
     skills = {limit_key("skill", to_normal_form("NFC", name)): one.concurrency for name, one in settings.skill.items()}
     return {key: count for key, count in (queues | skills).items() if count is not None}
+
+
+def _check_sandbox(services: Services, run_id: str) -> None:
+    """Raise `SandboxUnavailable` if a run needs the process sandbox, and this machine has none."""
+    started = first_event(services.journal, run_id)
+    if started is None:
+        return
+    skill = services.compile_skill(started, services.journal.blob).skill
+    if needed := needs_sandbox(skill, services.config.python.sandbox):
+        from reyn.sandbox import choose_backend
+
+        try:
+            choose_backend(services.config.sandbox.backend)
+        except SandboxUnavailable as error:
+            raise SandboxUnavailable(f"{needed}, and {error.message}") from error
 
 
 def _leave_to_project(executor: RunExecutor, run_id: str) -> float | None:
