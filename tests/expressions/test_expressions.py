@@ -122,7 +122,7 @@ def test_values(text: str, value: Any) -> None:
         ("data.count / (data.count - 3)", "11: division by zero"),
         ("9223372036854775807 + data.count", "20: the result of `+` has more than 64 bits"),
         ("data.amount * 1e300 * 1e300", "20: the result of `*` is too large"),
-        ("data.tags[5]", "11: the list has 2 items, and none at 5"),
+        ("data.tags[5]", "11: the list has 2 items, and none at the integer 5"),
         ("open.missing", "5: `open` has no field `missing`"),
         ("open.a > 1", "7: `>` cannot compare the text 'x' with the integer 1"),
         ("open.a + 1", "7: `+` cannot combine the text 'x' with the integer 1"),
@@ -372,3 +372,23 @@ LEAVES = st.booleans() | st.sampled_from(["object", "array", "string", "#/$defs/
 def test_no_schema_breaks_a_type(schema: Any) -> None:
     scope = Scope({}, (("a", of_schema(schema)),))
     assert compile_expression("has(data.a) && data.a.items.exists(x, x.a > 1) && data.type in ['a']", scope).type
+
+
+_SECRETS = ["hunter2 and more", 424242, 4242.5, ["hunter2"], {"hunter2": 424242}, True, None]
+_READS_SECRET = """
+open.x | open > 1 | 1 + open | open && true | !open | -open | data.tags[open] | open[open] | 1 in open | open % 0
+open.exists(x, x) | int(open) | double(open) | size(open) | string(open) | open.contains('a') | open.matches('a')
+open ? 1 : 2 | open.x.y | has(open.x.y) | data.kind.startsWith(open) | [open][7] | [1, 2][open]
+"""
+
+
+@pytest.mark.parametrize("secret", _SECRETS, ids=str)
+def test_the_outline_of_an_error_quotes_no_value(secret: object) -> None:
+    outlines = []
+    for text in _READS_SECRET.replace("\n", " | ").strip(" |").split(" | "):
+        try:
+            evaluate(text, open=secret)
+        except EvaluationError as error:
+            outlines.append(error.outline)
+    assert len(outlines) > 8
+    assert all(outline and "hunter2" not in outline and "4242" not in outline for outline in outlines)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from reyn.lint import lint_skill
 from tests.kernel.support import Project
 from tests.support import VOCABULARY, finish, go, write_skill
@@ -81,6 +83,30 @@ def test_a_message_about_a_condition_leaves_local_values_out(tmp_path: Path):
     [error] = project.events("validation_error")
     assert error["message"].endswith('is not true (`data.text` is "blue")')
     assert "red and" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    "value", ["int(local.limit.content)", "double(local.limit.content)", "[1][size(local.limit.content)]"]
+)
+def test_the_error_of_an_expression_quotes_no_local_value(tmp_path: Path, value: str):
+    fault = f"has(local.limit.content) && {value} > 0"
+    keys = "permissions: {file.read: [{path: limit.txt}]}\n"
+    as_check = f'nodes: {{a: {{check: [{{expression: "{fault}"}}]}}}}\n'
+    write_skill(tmp_path, "check", {"a": ["end"]}, phase_keys={"a": FIND}, skill_keys=as_check + keys)
+    graph: dict[str, Any] = {"a": {"b": {"text": "x", "when": fault}, "c": "y"}, "b": ["end"], "c": ["end"]}
+    write_skill(tmp_path, "edge", graph, phase_keys={"a": FIND}, skill_keys=keys)
+    guarded = f"has(local.limit.content) ? string({value}) : ''"
+    run_op = {"op": {"kind": "file", "op": "read", "path": f"${{{guarded}}}"}, "into": "data.found"}
+    step = f"{FIND}  - run_op: {json.dumps(run_op)}\n"
+    write_skill(tmp_path, "step", {"a": ["end"]}, phase_keys={"a": step}, skill_keys=keys)
+    (tmp_path / "limit.txt").write_text("red and green\n")
+    project = Project(tmp_path)
+    for skill in ("check", "edge", "step"):
+        result = project.run(skill, [finish("blue")] * 3, run_id=skill)
+        assert not result.ok
+        assert "column" in result.reason
+        assert "red and" not in result.reason
+        assert all("red and" not in str(request.messages) for request in project.model.requests)
 
 
 def test_a_local_value_survives_a_resume_between_the_step_and_the_check(tmp_path: Path):

@@ -30,10 +30,10 @@ from reyn.expressions.values import (
     CHARS_PER_UNIT,
     EvaluationError,
     Frame,
+    ShownValue,
     arithmetic,
     as_double,
     contains,
-    describe_value,
     equals,
     integers,
     no_field,
@@ -100,7 +100,7 @@ def _select(operand: Run, field: str, at: int, label: str) -> Run:
         value = operand(frame)
         if type(value) is dict and field in value:
             return value[field]
-        raise EvaluationError(at, no_field(value, field, label))
+        raise no_field(value, field, label, at)
 
     return run
 
@@ -110,7 +110,7 @@ def _has(operand: Run, field: str, at: int, label: str) -> Run:
         value = operand(frame)
         if type(value) is dict:
             return field in value
-        raise EvaluationError(at, no_field(value, field, label))
+        raise no_field(value, field, label, at)
 
     return run
 
@@ -131,14 +131,13 @@ def _index(operand: Run, key: Run, at: int) -> Run:
         if type(value) is list and type(name) is int:
             if 0 <= name < len(value):
                 return value[name]
-            raise EvaluationError(
-                at, f"the list has {len(value)} item{'' if len(value) == 1 else 's'}, and none at {name}"
-            )
+            items = f"{len(value)} item{'' if len(value) == 1 else 's'}"
+            raise EvaluationError(at, f"the list has {items}, and none at ", ShownValue(name))
         if type(value) is dict:
             if type(name) is str and name in value:
                 return value[name]
-            raise EvaluationError(at, f"the object has no field {describe_value(name)}")
-        raise EvaluationError(at, f"{describe_value(value)} has no item at {describe_value(name)}")
+            raise EvaluationError(at, "the object has no field ", ShownValue(name))
+        raise EvaluationError(at, ShownValue(value), " has no item at ", ShownValue(name))
 
     return run
 
@@ -147,7 +146,7 @@ def _index(operand: Run, key: Run, at: int) -> Run:
 
 
 def no_condition(value: Any, at: int) -> NoReturn:
-    raise EvaluationError(at, f"{describe_value(value)} is not a condition")
+    raise EvaluationError(at, ShownValue(value), " is not a condition")
 
 
 def _not(operand: Run, at: int) -> Run:
@@ -227,7 +226,7 @@ def _order(operator: str, left: Run, right: Run, at: int) -> Run:
             if kind is str:
                 frame.charge(min(len(one), len(other)) // CHARS_PER_UNIT, at)
             return holds(operator, one, other)
-        raise EvaluationError(at, f"`{operator}` cannot compare {describe_value(one)} with {describe_value(other)}")
+        raise EvaluationError(at, f"`{operator}` cannot compare ", ShownValue(one), " with ", ShownValue(other))
 
     return run
 
@@ -239,7 +238,7 @@ def _minus(operand: Run, at: int) -> Run:
             return -value
         if type(value) is int:
             return integers("-", 0, value, at)
-        raise EvaluationError(at, f"`-` needs a number, not {describe_value(value)}")
+        raise EvaluationError(at, "`-` needs a number, not ", ShownValue(value))
 
     return run
 
@@ -263,7 +262,7 @@ def _call(node: FunctionCall, doubles: frozenset[int]) -> Run:
         text, part = first(frame), second(frame)
         if type(text) is not str or type(part) is not str:
             wrong = part if type(text) is str else text
-            raise EvaluationError(at, f"`{name}` takes texts, not {describe_value(wrong)}")
+            raise EvaluationError(at, f"`{name}` takes texts, not ", ShownValue(wrong))
         frame.charge(len(text) // CHARS_PER_UNIT + 1, at)
         return (
             part in text
@@ -284,7 +283,7 @@ def _matches(node: FunctionCall, first: Run) -> Run:
     def run(frame: Frame) -> bool:
         text = first(frame)
         if type(text) is not str:
-            raise EvaluationError(node.at, f"`matches` takes a text, not {describe_value(text)}")
+            raise EvaluationError(node.at, "`matches` takes a text, not ", ShownValue(text))
         frame.charge(10 + len(text), node.at)
         return schema.is_valid(text)
 
@@ -308,7 +307,7 @@ class _MacroLoop:
     def _items(self, frame: Frame) -> list[Any]:
         found = self._source(frame)
         if type(found) not in (list, dict):
-            raise EvaluationError(self._at, f"`{self._name}` needs a list or an object, not {describe_value(found)}")
+            raise EvaluationError(self._at, f"`{self._name}` needs a list or an object, not ", ShownValue(found))
         frame.charge(len(found) * self._units, self._at)
         items = sorted(found) if type(found) is dict else found
         return [as_double(one, self._at) if type(one) is int else one for one in items] if self._is_double else items

@@ -12,7 +12,7 @@ from reyn.expressions.facts import NO_FACTS, Facts
 from reyn.expressions.syntax import parse_expression
 from reyn.expressions.tree import Has, Macro, Node, Path, Problem, SyntaxProblem, children, path_of, write_path
 from reyn.expressions.types import Type, kind_names, words_for
-from reyn.expressions.values import EvaluationError, Frame, describe_value, value_of_path
+from reyn.expressions.values import EvaluationError, Frame, ShownValue, describe_value, value_of_path
 
 _MAX_READ = 200
 """Characters of a text that are recorded as a value that an expression has read."""
@@ -79,7 +79,7 @@ class Expression:
         """
         found = self._run(Frame(values))
         if type(found) is not bool:
-            raise EvaluationError(0, f"the condition is {describe_value(found)}")
+            raise EvaluationError(0, "the condition is ", ShownValue(found))
         return found
 
 

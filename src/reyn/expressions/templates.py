@@ -19,7 +19,7 @@ from reyn.expressions.types import (
     union,
     words_for,
 )
-from reyn.expressions.values import TEXT_CHARS, EvaluationError, Meter, describe_value, result_meter, write_value
+from reyn.expressions.values import TEXT_CHARS, EvaluationError, Meter, ShownValue, result_meter, write_value
 
 if TYPE_CHECKING:
     from reyn.expressions.checking import Scope
@@ -70,7 +70,7 @@ class Template:
         for part in self.parts:
             value = part if isinstance(part, str) else part.evaluate(values)
             if kind_name(value) not in _WRITABLE:
-                raise EvaluationError(0, f"{describe_value(value)} is not part of a text")
+                raise EvaluationError(0, ShownValue(value), " is not part of a text")
             words.append(write_value(value))
         text = "".join(words)
         if len(text) > TEXT_CHARS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from reyn.expressions.tree import MAX_INT, MIN_INT, Path
 from reyn.expressions.types import kind_name
@@ -21,13 +21,32 @@ _EXACT = 1e15
 """Integral numbers below are written without a fraction."""
 
 
+class ShownValue(NamedTuple):
+    """A value in the message of an error."""
+
+    value: Any
+
+
 class EvaluationError(Exception):
     """An expression has no value: a field is missing, a value has another type, or there is too much work."""
 
-    def __init__(self, at: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, at: int, *parts: str | ShownValue) -> None:
+        super().__init__(at, *parts)
         self.at = at
-        self.message = message
+        self._parts = parts
+
+    @property
+    def message(self) -> str:
+        """What is wrong, with the values."""
+        return "".join(part if isinstance(part, str) else describe_value(part.value) for part in self._parts)
+
+    @property
+    def outline(self) -> str:
+        """The same with the kinds of the values in their place."""
+        return "".join(part if isinstance(part, str) else _OUTLINES[kind_name(part.value)] for part in self._parts)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Meter:
@@ -99,7 +118,7 @@ def contains(item: Any, found: Any, frame: Frame, at: int) -> bool:
     if type(found) is dict:
         return type(item) is str and item in found
     if type(found) is not list:
-        raise EvaluationError(at, f"`in` needs a list or an object, not {describe_value(found)}")
+        raise EvaluationError(at, "`in` needs a list or an object, not ", ShownValue(found))
     frame.charge(len(found), at)
     return any(equals(item, one, frame, at) for one in found)
 
@@ -117,7 +136,7 @@ def arithmetic(operator: str, one: Any, other: Any, frame: Frame, at: int) -> An
                 raise EvaluationError(at, f"the result of `+` is too large: more than {most:,} {_UNITS[kind]}")
             frame.charge(size // CHARS_PER_UNIT if kind is str else size, at)
             return one + other
-    raise EvaluationError(at, f"`{operator}` cannot combine {describe_value(one)} with {describe_value(other)}")
+    raise EvaluationError(at, f"`{operator}` cannot combine ", ShownValue(one), " with ", ShownValue(other))
 
 
 _UNITS = {str: "characters", list: "items"}
@@ -156,13 +175,13 @@ def as_double(value: int, at: int) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise EvaluationError(at, f"{describe_value(value)} is too large") from None
+        raise EvaluationError(at, ShownValue(value), " is too large") from None
 
 
 def size_of_value(value: Any, at: int) -> int:
     if type(value) in (str, list, dict):
         return len(value)
-    raise EvaluationError(at, f"`size` takes a text, a list or an object, not {describe_value(value)}")
+    raise EvaluationError(at, "`size` takes a text, a list or an object, not ", ShownValue(value))
 
 
 def to_int(value: Any, at: int) -> int:
@@ -177,7 +196,7 @@ def to_int(value: Any, at: int) -> int:
         except ValueError:
             result = None
     if result is None or not MIN_INT <= result <= MAX_INT:
-        raise EvaluationError(at, f"{describe_value(value)} is not an integer of 64 bits")
+        raise EvaluationError(at, ShownValue(value), " is not an integer of 64 bits")
     return result
 
 
@@ -189,13 +208,13 @@ def to_double(value: Any, at: int) -> float:
             return float(value)
     except ValueError:
         pass
-    raise EvaluationError(at, f"{describe_value(value)} is not a number")
+    raise EvaluationError(at, ShownValue(value), " is not a number")
 
 
 def to_string(value: Any, at: int) -> str:
     if type(value) in (str, int, float, bool):
         return write_value(value)
-    raise EvaluationError(at, f"`string` does not take {describe_value(value)}")
+    raise EvaluationError(at, "`string` does not take ", ShownValue(value))
 
 
 def write_value(value: str | float | bool) -> str:
@@ -208,6 +227,10 @@ def write_value(value: str | float | bool) -> str:
 
 
 # -- values -------------------------------------------------------------------------------------------
+
+
+_OUTLINES = {"bool": "a boolean", "int": "an integer", "double": "a number", "string": "a text"}
+_OUTLINES |= {"list": "a list", "map": "an object", "null": "null"}
 
 
 def describe_value(value: Any) -> str:
@@ -236,7 +259,7 @@ def value_of_path(path: Path, values: Mapping[str, Any]) -> tuple[Any] | None:
     return (found,)
 
 
-def no_field(value: Any, field: str, label: str) -> str:
+def no_field(value: Any, field: str, label: str, at: int) -> EvaluationError:
     if isinstance(value, dict):
-        return f"{label} has no field `{field}`"
-    return f"{label} is {describe_value(value)}, which has no field `{field}`"
+        return EvaluationError(at, f"{label} has no field `{field}`")
+    return EvaluationError(at, f"{label} is ", ShownValue(value), f", which has no field `{field}`")

@@ -73,9 +73,7 @@ def first_match(
         try:
             data = None if compiled.data is None else compiled.data.render(values)
         except EvaluationError as error:
-            raise ConditionFault(
-                f"{where}, `artifact`: {error.message}{with_readings(compiled.expressions, values)}"
-            ) from error
+            raise ConditionFault(f"{where}, `artifact`: {fault_text(error, compiled.expressions, values)}") from error
         rule, read = compiled.rule, readings(tried, values)
         tape.emit(kinds.RuleMatched(entry.phase, entry.visit, number, rule.when or "", rule.to, read))
         return compiled, data
@@ -122,9 +120,17 @@ def _is_true(when: Expression, values: dict[str, Any], where: str) -> bool:
         return when.is_true(values)
     except EvaluationError as error:
         column = place(when.text, error.at)
-        raise ConditionFault(
-            f"{where}, `{when.text}`, {column}: {error.message}{with_readings([when], values)}"
-        ) from error
+        raise ConditionFault(f"{where}, `{when.text}`, {column}: {fault_text(error, [when], values)}") from error
+
+
+def fault_text(error: EvaluationError, expressions: Iterable[Expression], values: dict[str, Any]) -> str:
+    """Return why one of these expressions has no value, with the values that they have read.
+
+    A model may see it: if they read `local`, no value is quoted that may come from there.
+    """
+    read_expressions = tuple(expressions)
+    reads_local = any(path[0] == LOCAL_ROOT for one in read_expressions for path in one.paths)
+    return f"{error.outline if reads_local else error.message}{with_readings(read_expressions, values)}"
 
 
 def with_readings(expressions: Iterable[Expression], values: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from reyn.expressions import EvaluationError, has_expressions, place
-from reyn.kernel.visit.deciding import values_of, with_readings
+from reyn.kernel.visit.deciding import fault_text, values_of, with_readings
 from reyn.kernel.visit.step_context import StepContext, StepFault
 from reyn.skills.step_types import AnyStep, CheckExpression, RunSkill
 
@@ -53,7 +53,7 @@ def check_condition(step: CheckExpression, artifact: dict[str, Any], context: St
         message = "" if is_true or step.into is not None else template.data.render(values)
     except EvaluationError as error:
         text = step.condition
-        message = f"`{text}`, {place(text, error.at)}: {error.message}{with_readings(expressions, values)}"
+        message = f"`{text}`, {place(text, error.at)}: {fault_text(error, expressions, values)}"
         raise StepFault(message, is_final=True) from error
     if is_true or step.into is not None:
         return is_true
@@ -70,11 +70,13 @@ def _check_problems(template: StepTemplate) -> None:
 
 def _rendered(template: StepTemplate, artifact: dict[str, Any], context: StepContext) -> Any:
     _check_problems(template)
+    expressions = template.data.expressions
     try:
-        return template.data.render(values_of(template.data.expressions, artifact, context.run.skill, context.tape))
+        return template.data.render(values_of(expressions, artifact, context.run.skill, context.tape))
     except EvaluationError as error:
-        texts = ", ".join(f"`{one.text}`" for one in template.data.expressions)
-        raise StepFault(f"{texts}, column {error.at + 1}: {error.message}", is_final=True) from error
+        texts = ", ".join(f"`{one.text}`" for one in expressions)
+        reason = fault_text(error, expressions, {})
+        raise StepFault(f"{texts}, column {error.at + 1}: {reason}", is_final=True) from error
 
 
 def _without_paths(written: Any, value: Any) -> Any:
