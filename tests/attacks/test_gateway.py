@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+import tracemalloc
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,54 @@ def test_a_length_that_is_none_is_refused(length: str, tmp_path: Path):
             assert response.status_code == 413
 
     asyncio.run(attempt())
+
+
+VALUES = ["{},", "[],", "1,", '"",', "null,", '{"a":1},']
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_body_of_millions_of_values_is_not_decoded(value: str, tmp_path: Path):
+    """Sixteen megabytes of `{},` are four hundred of objects."""
+    many = b'{"skill": "pair", "input": {"x": [' + value.encode() * 600_000 + b"0]}}"
+
+    async def attempt() -> None:
+        async with serving(tmp_path, []) as served:
+            http = served.http(served.token())
+            tracemalloc.start()
+            response = await http.post("/api/runs", content=many)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert response.status_code == 413, response.text
+            assert peak < 6 * len(many)
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("one", OPERATIONS, ids=lambda one: one.name)
+def test_no_body_is_read_without_a_token(one: Operation, tmp_path: Path):
+    """Except the secret that signs in, and that is small."""
+    pieces = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal pieces
+        pieces += 1
+        return {"type": "http.request", "body": b" " * 6_000, "more_body": True}
+
+    async def send(_: Any) -> None:
+        pass
+
+    async def attempt() -> None:
+        async with serving(tmp_path, []) as served:
+            path = re.sub(r"\{\w+\}", "1", one.path)
+            scope = {
+                "type": "http", "method": one.method, "path": path, "raw_path": path.encode(), "query_string": b"",
+                "headers": [(b"host", HOST.encode()), (b"transfer-encoding", b"chunked")], "client": ("127.0.0.1", 1),
+                "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80), "root_path": "",
+            }  # fmt: skip
+            await served.app(scope, receive, send)
+
+    asyncio.run(attempt())
+    assert pieces <= (2 if one.scope is None else 0)
 
 
 @pytest.mark.parametrize(("scheme", "is_secure"), [("http", False), ("https", True)])

@@ -15,6 +15,7 @@ import msgspec
 MAX_VALUES = 500_000
 """The largest number of values in one text."""
 _MAX_DEPTH = 500
+_PIECE = 65_536
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
 
 
@@ -81,7 +82,9 @@ _STRING = re.compile(_CHARACTERS + rb'(?:"|\\?(?=[\x00-\x1f]))|(")' + _CHARACTER
 def check_values(text: str | bytes) -> None:
     """Raise `JsonError` if a text has too many values. A text with fewer bytes is not looked at."""
     if len(text) > MAX_VALUES:
-        ValueCounter().add(text.encode() if isinstance(text, str) else text)
+        content, counter = text.encode() if isinstance(text, str) else text, ValueCounter()
+        for at in range(0, len(content), _PIECE):  # the strings of a piece are held while they are counted
+            counter.add(content[at : at + _PIECE])
 
 
 class ValueCounter:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from reyn.errors import RequestInvalid, ReynError
+from reyn.documents import JsonError, check_values
+from reyn.errors import RequestInvalid, RequestTooLarge, ReynError
 from reyn.gateway.problems import problem_response
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from reyn.gateway.site import Gateway
     from reyn.journal.results import TokenScope
 
+_SMALL_BODY = 10_000
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -77,7 +79,7 @@ class Operation(NamedTuple):
         try:
             principal = site.principal_of(request, self.scope)
             query = _decode_query(request, self.query)
-            body = _decode_body(await request.body(), self.body)
+            body = _decode_body(await self._read_body(request), self.body)
             call = ApiCall(site, principal, request.path_params, query, body, request)
             if inspect.iscoroutinefunction(self.handler):
                 result = await self.handler(call)
@@ -88,6 +90,21 @@ class Operation(NamedTuple):
         if isinstance(result, Response):
             return result
         return Response(_encode(result), self.status, media_type="application/json")
+
+    async def _read_body(self, request: Request) -> bytes:
+        """Return the body. What everybody may send, and what is for no body, is small.
+
+        Raises:
+            RequestTooLarge: It is too large.
+        """
+        if self.scope is not None and self.body is not None:
+            return await request.body()  # up to the limit of the guard
+        content = bytearray()
+        async for piece in request.stream():
+            content += piece
+            if len(content) > _SMALL_BODY:
+                raise RequestTooLarge(f"the body is larger than {_SMALL_BODY:,} bytes")
+        return bytes(content)
 
 
 def operation(
@@ -136,7 +153,10 @@ def _decode_body(content: bytes, kind: Any) -> Any:
             raise RequestInvalid("this address takes no body")
         return None
     try:
+        check_values(content)
         return msgspec.json.decode(content or b"{}", type=kind)
+    except JsonError as error:
+        raise RequestTooLarge(f"the body is too large: {error}") from error
     except msgspec.ValidationError as error:
         raise RequestInvalid(f"the body is invalid: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
