@@ -240,7 +240,7 @@ def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
             journal.adopt()
         identity = project_identity(root)
         approvals = [approval for approval in journal.approvals() if approval.is_of(identity)]
-        return JournalReport(journal.is_own(), len(journal.runs()), len(approvals))
+        return JournalReport(journal.is_own(), sum(journal.count_by_status().values()), len(approvals))
     finally:
         journal.close()
 
