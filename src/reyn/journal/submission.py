@@ -46,9 +46,13 @@ def post_message(journal: Journal, row: RunRow, payload: InboxPayload) -> int:
 
     A worker is woken for the run if it is submitted, else for the next one above it; and for those above that wait.
     """
-    submitted = [one for one in (lineage(journal, row) if row.parent else [row]) if one.queue]
+    return journal.post(row.run_id, payload, _wakes(journal, row) if row.queue or row.parent else ())
+
+
+def _wakes(journal: Journal, row: RunRow) -> list[Wake]:
+    submitted = [one for one in lineage(journal, row) if one.queue]
     woken = submitted[:1] + [one for one in submitted[1:] if one.status == "waiting"]
-    return journal.post(row.run_id, payload, [Wake(one.run_id, 0, one.queue, one.priority) for one in woken])
+    return [Wake(one.run_id, 0, one.queue, one.priority) for one in woken]
 
 
 def is_left_to_workers(journal: Journal, row: RunRow) -> bool:

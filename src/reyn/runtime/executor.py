@@ -339,7 +339,7 @@ class RunExecutor:
             pinned=pin(upgraded) if upgraded else None,
             ops=pin_ops(upgraded, services.ops.vocabulary) if upgraded else None,
             is_model_override=model is not None,
-            is_suspended=loaded.state.is_suspended,
+            is_suspended=bool(loaded.state.queue) and loaded.state.is_suspended,
         )
         above = runs_above(services.journal, loaded.started, services.settings_of)
         return await executor.execute(loaded.tape, executor.world(opened, observers, resumption, lambda: above))

@@ -6,7 +6,7 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +103,7 @@ class LiveWorld:
         self.children = Children(services, self._execute_child)
         """The children of the run."""
         self._tasks = TasksAhead(self.children, services.commits, self.flush)
-        was_suspended = resumption is not None and resumption.is_suspended
-        self._submitted = SubmittedChildren(self.children, self._tasks, was_suspended=was_suspended)
+        self._was_suspended = resumption is not None and resumption.is_suspended
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -117,6 +116,11 @@ class LiveWorld:
         """Children that were planned in this process."""
         self._call: tuple[PreparedCall, CallBudget | None] | None = None
         """The model call whose intent is durable, and its budget, if it has one."""
+
+    @cached_property
+    def _submitted(self) -> SubmittedChildren:
+        """The branches of a submitted run."""
+        return SubmittedChildren(self.children, self._tasks, was_suspended=self._was_suspended)
 
     async def execute(self, tape: Tape) -> RunState:
         """Execute the run until it ends or stops."""
@@ -358,7 +362,8 @@ class LiveWorld:
         messages = (self._journal.drain if must_read else self._journal.peek)(state.run_id, state.messages_taken)
         if messages or (state.inbox.queued and state.status in ENDED):
             events += inbox_events(messages, state, self.now(), self._journal)
-            self._submitted.abort([body for body, _ in events], state)
+            if state.queue:
+                self._submitted.abort([body for body, _ in events], state)
         return events
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
