@@ -104,6 +104,31 @@ def test_absurd_delivers_levels_of_priority_in_order(address: JournalAddress):
     asyncio.run(scenario())
 
 
+def test_a_worker_installs_absurd_again_if_it_is_removed_while_it_serves(server: Server, address: JournalAddress):
+    async def scenario() -> None:
+        driven: list[str] = []
+        serving = Serving(queues=("default",), concurrency=2)
+
+        async def drive(run_id: str) -> None:
+            driven.append(run_id)
+            if driven == ["a"]:  # its task is lost, and another one comes
+                await asyncio.to_thread(server.execute, "DROP SCHEMA absurd CASCADE", database=database_of(address))
+                journal.append("b", 1, [], [], [Wake("b", queue="default")])
+            elif "b" in driven:
+                serving.stop.set()
+
+        with closing(PostgresJournal(address)) as journal:
+            begin(journal, "a")
+            begin(journal, "b")
+            Absurd(journal).install(["default"])
+            journal.append("a", 1, [], [], [Wake("a", queue="default")])
+            async with asyncio.timeout(60):
+                await Absurd(journal, lease=1).serve(drive, serving)
+            assert {*driven} == {"a", "b"}
+
+    asyncio.run(scenario())
+
+
 def test_another_engine_takes_over_what_absurd_has(address: JournalAddress):
     async def scenario() -> None:
         driven: list[str] = []

@@ -17,10 +17,10 @@ from importlib import resources
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 
 from reyn.engines.tasks import LEASE_SECONDS, Task, serve_tasks
-from reyn.errors import EngineUnavailable
+from reyn.errors import EngineUnavailable, StoreUnavailable
 from reyn.journal.postgres.link import Link, change, fetch
 from reyn.journal.postgres.schema import check_owners
 
@@ -40,7 +40,9 @@ WHERE NOT EXISTS (SELECT FROM absurd.queues WHERE queue_name = name)
 _RELAYED_AT_ONCE = 100
 _CLEAN_EVERY = 240
 """The looks for tasks between two removals of what is finished: about a minute."""
-_LOST = ("AB001", "AB002", "P0001")
+_REMOVED = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
+"""Errors of a schema of Absurd that was removed."""
+_LOST = ("AB001", "AB002", "P0001", *(error.sqlstate for error in _REMOVED))
 """The states of errors about a claim that this worker lost, or about a task that was cancelled in Absurd."""
 
 
@@ -108,6 +110,12 @@ class Absurd:
             values = (served, self._name, max(1, round(self.lease)), limit)
             return [Task(run, _Key(name, task, wake)) for name, task, run, wake in fetch(connection, query, values)]
 
+        try:
+            return self._link.run(take)
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, _REMOVED):
+                raise
+        self.install(queues)  # Absurd was removed meanwhile; this hands over all wakes again
         return self._link.run(take)
 
     def renew(self, tasks: Collection[Task]) -> list[Task]:
