@@ -183,8 +183,8 @@ class SubRunFailed(ContractError, code="RYN204", exit_code=1):
     """A skill used as a node returned no artifact, or one that the next node does not accept."""
 
     hint = (
-        "Inspect the sub-run that the message names, fix the skill, then retry with the current version: a run has its "
-        "own copy."
+        "Inspect the sub-run if the message names one, fix the skill, then retry with the current version: a run has "
+        "its own copy."
     )
 
 
