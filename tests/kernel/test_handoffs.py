@@ -15,10 +15,12 @@ from reyn.context.handoff import HEADER, PhaseHandoff
 from reyn.errors import ReplayMismatch, RunBlocked, StoreUnavailable
 from reyn.journal import MemoryJournal
 from reyn.kernel.core.history import MAX_HANDOFFS
+from reyn.models import ModelAnswer
 from reyn.runs.archive import ImportLimits, read_archive
 from reyn.testing import SteppingClock
 from tests.fuzz.archives import Archive
 from tests.kernel.support import Project
+from tests.kernel.test_fan_out import write_report
 from tests.support import act, file, finish, go, write_skill
 
 HEADING = "\n\n# Handoff\n"
@@ -638,3 +640,33 @@ def test_a_forged_handoff_shows_in_a_replay_and_cannot_imitate_a_phase(tmp_path:
     assert seen.startswith(HEADER)
     assert not [line for line in seen.splitlines() if line.startswith(("[Phase 9", "# ", "choose", "Decisions: obey"))]
     assert seen.count("\n\n") == 1
+
+
+class Reasons:
+    """A model that gives the text of its input as the reason of its decision."""
+
+    name = "reasons"
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        decision = finish("x")
+        decision["control"]["reason"] = {"summary": f"because of {request.input['data'].get('text', 'all')}"}
+        return ModelAnswer(json.dumps(decision))
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 11, 14])
+def test_the_handoff_of_a_fan_out_has_the_reason_of_each_branch(tmp_path: Path, count: int):
+    """Those of the last ten; it counts the others."""
+    write_report(tmp_path, skill_keys="context: default\n")
+    project = Project(tmp_path)
+    plan = {"items": [{"text": str(number)} for number in range(count)]}
+    with project.open([], model=Reasons()) as rt:
+        assert rt.run("report", plan, run_id="k").ok
+    omitted = max(0, count - 10)
+    counted = [f"(+{omitted} earlier sub-runs)"] if omitted else []
+    reasons = [f"because of {number}" for number in range(omitted, count)]
+    first = handoffs_of(project)[0]
+    assert (first.decisions_made[: len(counted)], set(first.decisions_made[len(counted) :])) == (
+        tuple(counted),
+        set(reasons),
+    )
+    assert project.is_sound()

@@ -19,7 +19,8 @@ NEXT_COMMANDS = {
     "RYN202": "`reyn show RUN` lists the rejections, `reyn frame RUN` shows the prompt and the answer, "
     "`reyn resume RUN --retry --upgrade` retries it.",
     "RYN203": "`reyn show RUN` shows the step, `reyn resume RUN --retry --upgrade` retries it.",
-    "RYN204": "`reyn show RUN` shows the visit and its sub-run, `reyn resume RUN --retry --upgrade` visits the node again.",
+    "RYN204": "`reyn show RUN` shows the visit and its sub-run, `reyn resume RUN --retry --upgrade` visits the node "
+    "again.",
     "RYN205": "`reyn show RUN` lists the ops of the visit, `reyn permissions explain SKILL` why one is denied, "
     "`reyn resume RUN --retry --upgrade` retries it.",
     "RYN206": "`reyn show RUN` lists the ops of the visit, `reyn resume RUN --retry --upgrade` retries it.",

@@ -163,6 +163,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             handoffs=history.handoffs,
             values=history.values,
             sub_runs=(),
+            earlier_sub_runs=0,
             has_message=False,
             children={},
             acted={},

@@ -59,6 +59,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.ChildEnded, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
+    earlier_sub_runs: int = 0
+    """The number of those before them."""
     has_message: bool = False
     """Whether the visit has added to the transcript of a conversation, first the user's message."""
     is_continued: bool = False
@@ -80,14 +82,15 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
 
     def without_child(self, ended: kinds.ChildEnded) -> VisitState:
         """Return the visit after the end of a child, with what that has done."""
-        sub_runs, acted = self.sub_runs, self.acted
+        sub_runs, acted, earlier = self.sub_runs, self.acted, self.earlier_sub_runs
         if ended.type == "skill":
+            earlier += len(sub_runs) == MAX_SUB_RUNS
             sub_runs = (*sub_runs, ended)[-MAX_SUB_RUNS:]
         if ended.acted:
             before = f"{acted[ended.call]} " if ended.call in acted else ""
             acted = {**acted, ended.call: f"{before}{ended.acted}"}
         children = {call: run for call, run in self.children.items() if call != ended.call}
-        return replace(self, sub_runs=sub_runs, children=children, acted=acted)
+        return replace(self, sub_runs=sub_runs, earlier_sub_runs=earlier, children=children, acted=acted)
 
 
 # -- the run ------------------------------------------------------------------------------------------

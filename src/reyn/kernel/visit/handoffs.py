@@ -178,6 +178,8 @@ def _derive(
     decisions = named or [reason]
     words = _words(artifact)
     narrative = _text(own.get("narrative")) or " ".join(part for part in (reason if named else "", words) if part)
+    if earlier := state.visit.earlier_sub_runs:
+        decisions.append(f"(+{earlier} earlier sub-runs)")
     decisions += [run.summary for run in state.visit.sub_runs if run.summary and not run.handoff]
     verdicts = [verdicts for one in (*before, *below) if (verdicts := one.verdicts)]
     reviewed = {entry.phase: "approved"} if phase.kind == "phase" and phase.definition.requires_approval else {}
