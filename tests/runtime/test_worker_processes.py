@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
+from tests.kernel.test_fan_out import items, write_report
+from tests.runtime.test_submitted_branches import EACH
 from tests.runtime.worker_process import LEASE, PHASES, Witness
 from tests.support import write_skill
 
@@ -109,3 +111,29 @@ def test_three_workers_lose_and_double_nothing_when_they_are_killed_paused_and_d
         workers.wait(lambda: all(rt.runs.find(run).status == "finished" for run in RUNS))
         workers.wait(lambda: not rt.services.journal.wakes())
         check_runs(rt, workers.calls, most_repeated=4)  # two slots each of the killed worker and of the drained one
+
+
+def test_the_branches_of_a_killed_worker_go_on_and_no_recorded_answer_is_requested_again(tmp_path: Path):
+    write_report(tmp_path, EACH)
+    runs = ["r0", "r1"]
+    with fleet(tmp_path) as workers, SyncRuntime.open(tmp_path, model=Witness("/dev/null"), trust=True) as rt:
+
+        def submit() -> None:
+            for run_id in runs:
+                rt.submit("report", items("a", "b", "c"), run_id=run_id)
+
+        for _ in range(2):
+            workers.start()
+        killed = workers.caller_after(submit)
+        killed.kill()
+        killed.wait()
+        workers.wait(lambda: all(rt.runs.find(run).status == "finished" for run in runs))
+        workers.wait(lambda: not rt.services.journal.wakes())
+        rows = rt.runs.all()
+        assert len(rows) == 4 * len(runs)
+        for row in rows:
+            rt.runs.verify(row.run_id)
+            assert [event.kind for event in rt.runs.events(row.run_id)].count("llm_responded") == 1
+        made = Counter((run, phase) for _, run, phase in workers.calls)
+        assert made.keys() == {(row.run_id, "write" if row.parent else "assemble") for row in rows}
+        assert sum(made.values()) - len(made) <= 2, "only what the killed worker had in its two slots"
