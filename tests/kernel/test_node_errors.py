@@ -373,3 +373,23 @@ def test_a_fork_in_the_wait_before_a_repetition_waits_for_what_is_left(tmp_path:
     kinds = [event.kind for event in project.journal.read(forked.run_id)]
     assert kinds.count("visit_retried") == 1
     assert kinds.count("step_started") == 2
+
+
+def test_a_condition_without_a_value_in_a_sub_run_arrives_at_the_handler_of_its_node(tmp_path: Path):
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "amount": {"type": "number"}}}
+    rule = {"when": "has(data.amount) && 100.0 / data.amount > 1.0", "to": "done"}
+    graph: Any = {"decide": [rule, {"else": "done"}], "done": ["end"]}
+    below = write_skill(tmp_path, "below", graph, artifacts={"note": schema})
+    (below / "phases" / "decide.md").write_text("---\ntype: phase\nname: decide\ninput: note\n---\n")
+    write_skill(
+        tmp_path,
+        "above",
+        {"@below": ["use"], "use": ["end"], "refund": ["end"]},
+        inputs={"refund": "node_error"},
+        artifacts={"note": schema},
+        skill_keys="nodes: {'@below': {on_error: {'*': refund}}}\n",
+    )
+    project = Project(tmp_path)
+    assert project.run("above", [finish()], {"text": "x", "amount": 0}).path == ("@below", "refund")
+    assert "division by zero" in project.events("phase_failed")[0]["reason"]
+    assert project.is_sound()
