@@ -63,6 +63,12 @@ def test_a_sub_skills_result_must_match_the_next_input(root: Path):
     assert codes(root, "outer") == [(6, "RYN133")]
 
 
+def test_a_result_of_the_same_name_with_another_schema_is_named_as_such(root: Path):
+    outer(root, {"@inner": ["b"], "b": ["end"]}, artifacts={"note": {"type": "object"}})
+    with pytest.raises(SkillInvalid, match="`@inner` returns `note`, but `b` takes `note` with another schema"):
+        load(root, "outer")
+
+
 def test_a_sub_skill_node_has_one_successor(root: Path):
     outer(root, {"a": ["@inner"], "@inner": ["a", "end"]})
     assert codes(root, "outer") == [(6, "RYN133")]

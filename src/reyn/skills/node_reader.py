@@ -162,4 +162,5 @@ def mismatched_results(skill: Skill) -> Iterator[tuple[str, str]]:
             accepted = (skill.final_output,) if target == END else skill.inputs_of(target)
             if (result.name, result.schema) not in [(one.name, one.schema) for one in accepted]:
                 names = " | ".join(one.name for one in accepted)
-                yield node, f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`"
+                other = " with another schema" if result.name in names.split(" | ") else ""
+                yield node, f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`{other}"
