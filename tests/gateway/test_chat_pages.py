@@ -114,6 +114,23 @@ def test_a_skill_runs_beside_a_chat_and_asks_in_place(page: Any, site: Site):
     page.get_by_text("Noted.").wait_for()
 
 
+def test_an_agent_is_explained(page: Any, site: Site):
+    agents = site.root / "reyn" / "agents"
+    agents.mkdir(parents=True, exist_ok=True)
+    own = "type: agent\nname: clerk\nskills: [pair]\nbudget: {tokens: 9000}\n"
+    (agents / "clerk.md").write_text(f"---\n{own}---\nBe kind.\n")
+    (agents / "broken.md").write_text("---\ntype: agent\nname: broken\nallowed_ops: [nope]\n---\nBe kind.\n")
+    page.goto(site.address("/skills"))
+    page.get_by_role("link", name="clerk").click()
+    page.get_by_text("Be kind.").wait_for()
+    page.get_by_text("9,000 tokens").wait_for()
+    page.get_by_role("cell", name="write files").first.wait_for()
+    page.get_by_role("link", name="Talk with it").wait_for()
+    page.goto(site.address("/agents/broken"))
+    page.get_by_text("RYN122").wait_for()
+    expect(page.get_by_role("link", name="Talk with it")).to_have_count(0)
+
+
 def test_cases_are_run_and_permissions_explained(page: Any, site: Site):
     expected = {"path": ["first", "second"]}
     add_case(site.root / "reyn/project/pair", "good", [go("second"), finish("x")], expected)

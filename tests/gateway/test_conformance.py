@@ -88,6 +88,7 @@ ONLY_REMOTE = {
     "Project.skill_names": "`library` is an object of the loader",
     "Project.skill": "`load` returns an object of the loader",
     "Project.agent_names": "`agents` is an object of the loader",
+    "Project.agent": "`agents` is an object of the loader",
     "Conversations.begin": "`chat` opens a conversation in the caller's process",
     "Conversations.messages": "`Conversation.messages` of `chat`",
 }

@@ -66,6 +66,7 @@ OF_RUNS: list[Valid] = [
     ("delete_recorded", {}, {}, {"runs": ["s"]}),
     ("list_skills", {}, {}, None),
     ("get_skill", {"name": "pair"}, {}, None),
+    ("get_agent", {"name": "default"}, {}, None),
     ("try_cases", {"name": "pair"}, {}, {}),
     ("explain_permissions", {"name": "writer"}, {}, None),
     ("explain_op", {"name": "writer"}, {}, {"op": "file"}),

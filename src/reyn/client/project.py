@@ -11,6 +11,7 @@ import msgspec
 from reyn.client.runs import run_address
 from reyn.client.values import Resource, row_of_view
 from reyn.errors import Finding
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.results import Approval
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.journal.workers import WorkerReport
@@ -46,9 +47,15 @@ class RemoteProject:
         """Return the names of the agents."""
         return [one["name"] for one in await self._transport.call("GET", "/api/agents", list[dict[str, Any]])]
 
+    async def agent(self, name: str) -> Resource:
+        """Return an agent: what it is told, sees and may do, and the findings of lint."""
+        return Resource(await self._transport.call("GET", f"/api/agents/{quote(name, safe='')}", dict[str, Any]))
+
     async def lint(self, skill: str) -> list[Finding]:
-        """Return every finding about a skill, sorted by position."""
-        return msgspec.convert((await self.skill(skill)).findings, list[Finding])
+        """Return every finding about a skill, or about an agent, as `agent:NAME`, sorted by position."""
+        agent = skill.removeprefix(AGENT_PREFIX)
+        found = await (self.skill(skill) if agent == skill else self.agent(agent))
+        return msgspec.convert(found.findings, list[Finding])
 
     async def cases(self, skill: str) -> list[str]:
         """Return the names of the cases of a skill."""

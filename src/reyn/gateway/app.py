@@ -45,6 +45,7 @@ PAGES = (
     "/chat/{run}",
     "/skills",
     "/skills/{name}",
+    "/agents/{name}",
     "/usage",
     "/login",
 )

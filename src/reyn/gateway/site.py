@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from reyn.errors import RunNotFound, TokenMissing
+from reyn.errors import AgentNotFound, RunNotFound, TokenMissing
 from reyn.gateway.access import AccessControl, Principal
 from reyn.gateway.changes import ChangeFeed
 from reyn.gateway.conversations import OpenConversations
@@ -114,14 +114,21 @@ class Gateway:
             self.run_for(row.run_id, principal)
 
     def skill_for(self, name: str, principal: Principal) -> str:
-        """Return the skill that a request names: one of the project or of the standard library, never a path.
+        """Return the skill that a request names: one of the project, also of an agent, or of the standard library.
+
+        It is never a path.
 
         Raises:
             SkillNotFound: There is none.
+            AgentNotFound: There is no such agent.
             ScopeMissing: The credential is not for the skill.
         """
         principal.check_skill(name.rpartition("/")[2])
-        self.runtime.project.library.find_named(name)
+        project, agent = self.runtime.project, name.removeprefix(AGENT_PREFIX)
+        if agent == name:
+            project.library.find_named(name)
+        elif agent not in list(project.agents):
+            raise AgentNotFound(f"no agent {agent!r}")
         return name
 
     def runtime_for(self, model: str | None) -> ChatRuntime:

@@ -13,6 +13,7 @@ from reyn.errors import ReynError, SkillError
 from reyn.gateway.operations import ApiCall, operation
 from reyn.gateway.runs import GraphView, graph_view
 from reyn.journal.kinds import AGENT_PREFIX
+from reyn.skills.agents import Budget
 from reyn.skills.cases import TrialReport
 
 if TYPE_CHECKING:
@@ -141,4 +142,51 @@ def get_agents(call: ApiCall) -> list[AgentView]:
     return found
 
 
-SKILL_OPERATIONS = (list_skills, get_skill, try_cases, get_agents)
+class AgentDetails(msgspec.Struct):
+    """What an agent is told, sees and may do, and the findings about its file. A broken agent has findings only.
+
+    Attributes:
+        model: The model or the class of models that it names; empty for the model of the project.
+        skills: The skills that it can run, a line each.
+        agents: The agents that it can ask, a line each.
+        budget: What one conversation may use.
+    """
+
+    name: str
+    findings: list[FindingView]
+    description: str = ""
+    instructions: str = ""
+    model: str = ""
+    skills: list[str] = []
+    agents: list[str] = []
+    ops: list[str] = []
+    memory: str = ""
+    budget: Budget = Budget()
+
+
+@operation("GET", "/api/agents/{name}", "view", result=AgentDetails)
+def get_agent(call: ApiCall) -> AgentDetails:
+    """Return an agent with the findings of lint."""
+    from reyn.chat.services.router_host_adapter import router_view
+
+    name, runtime = call.path["name"], call.site.runtime
+    skill = call.site.skill_for(f"{AGENT_PREFIX}{name}", call.principal)
+    found = _findings(runtime.project.root, runtime.project.lint(skill))
+    if any(one.severity == "error" for one in found):
+        return AgentDetails(name, found)
+    agent, view = runtime.project.agents.load(name), router_view(runtime, name)
+    return AgentDetails(
+        name,
+        found,
+        runtime.project.agents.description(name),
+        agent.instructions,
+        agent.model.name if agent.model else agent.model_class or "",
+        list(view.skills),
+        list(view.agents),
+        list(view.ops),
+        agent.memory,
+        agent.budget,
+    )
+
+
+SKILL_OPERATIONS = (list_skills, get_skill, try_cases, get_agents, get_agent)

@@ -12,9 +12,11 @@ import msgspec
 
 from reyn.config.user import journal_key
 from reyn.errors import CaseInvalid, McpServerFailed, McpServerUnknown
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.port import DATABASE, STATE
 from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.world.loading import pin_model
+from reyn.lint import lint_agent
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import ToolDefinitions, read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
@@ -85,7 +87,10 @@ class Project:
         return self._services.load(skill)
 
     def lint(self, skill: str) -> list[Finding]:
-        """Return every finding about a skill, by name or path, sorted by position."""
+        """Return every finding about a skill, by name or path, or an agent, as `agent:NAME`, sorted by position."""
+        if skill.startswith(AGENT_PREFIX):
+            name, services = skill.removeprefix(AGENT_PREFIX), self._services
+            return lint_agent(services.agents, name, services.skill_names, services.ops.vocabulary)
         return self._services.findings_of(self.library.find(skill))
 
     def cases(self, skill: str) -> list[str]:

@@ -3,7 +3,7 @@
 import { html, render } from "./preact.js";
 import { loadSession, request, signIn, startStream, user } from "./api.js";
 import { ChatPage, Chats } from "./chat.js";
-import { Inbox, Runs, SkillPage, Skills, Usage } from "./pages.js";
+import { AgentPage, Inbox, Runs, SkillPage, Skills, Usage } from "./pages.js";
 import { ComparePage } from "./compare.js";
 import { RunPage } from "./run.js";
 import { Connection, Failure, useEffect, useRef, useState } from "./ui.js";
@@ -15,6 +15,7 @@ function page(path, query, go) {
   if (first === "runs") return second ? html`<${RunPage} key=${second} run=${second} go=${go} />` : html`<${Runs} go=${go} />`;
   if (first === "chat") return second ? html`<${ChatPage} key=${second} run=${second} go=${go} />` : html`<${Chats} go=${go} agent=${query.get("agent")} />`;
   if (first === "skills") return second ? html`<${SkillPage} key=${second} name=${second} go=${go} />` : html`<${Skills} />`;
+  if (first === "agents") return html`<${AgentPage} key=${second} name=${second} />`;
   if (first === "compare") return html`<${ComparePage} a=${query.get("a")} b=${query.get("b")} />`;
   if (first === "usage") return html`<${Usage} />`;
   return html`<${Inbox} />`;

@@ -59,7 +59,7 @@ export function Skills() {
     <ul>${(found.value || []).map((one) => html`<li><a href="/skills/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${one.shelf}</span></li>`)}</ul>
     <${Command} text="reyn skills" />
     <h2>Agents</h2><${Failure} error=${agents.error} />
-    <ul>${(agents.value || []).map((one) => html`<li><a href="/chat?agent=${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${visible(one.description)}</span>${one.error && html`<div class="error">${visible(one.error)}</div>`}</li>`)}</ul>
+    <ul>${(agents.value || []).map((one) => html`<li><a href="/agents/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${visible(one.description)}</span>${one.error && html`<div class="error">${visible(one.error)}</div>`}</li>`)}</ul>
     <${Command} text="reyn agent list" />`;
 }
 
@@ -70,11 +70,30 @@ export function SkillPage({ name, go }) {
   return html`<h1>${skill.name}</h1><p>${visible(skill.description)}</p>
     ${skill.graph && html`<${Graph} graph=${skill.graph} />`}
     <dl><dt>Input</dt><dd>${skill.input.join(" or ")}</dd><dt>Output</dt><dd>${skill.output}</dd><dt>Phases</dt><dd>${skill.phases.join(", ")}</dd></dl>
-    <h2>Findings</h2>
-    ${skill.findings.length ? html`<ul>${skill.findings.map((one) => html`<li><code>${one.file}:${one.line}</code> <strong>${one.severity}</strong> ${one.code} ${visible(one.message)}${one.text && html`<pre class="source" tabindex="0"><span class="seq">${one.line}</span> ${visible(one.text)}</pre>`}${one.fix && html`<div class="quiet">${visible(one.fix)}</div>`}</li>`)}</ul>` : html`<p class="quiet">None.</p>`}
+    <${Findings} findings=${skill.findings} />
     <${Permissions} name=${name} />
     ${skill.cases.length > 0 && html`<${Cases} name=${name} cases=${skill.cases} />`}
     ${may("start") && skill.graph && html`<${StartForm} skill=${skill} go=${go} />`}`;
+}
+
+const Findings = ({ findings }) => html`<h2>Findings</h2>
+  ${findings.length ? html`<ul>${findings.map((one) => html`<li><code>${one.file}:${one.line}</code> <strong>${one.severity}</strong> ${one.code} ${visible(one.message)}${one.text && html`<pre class="source" tabindex="0"><span class="seq">${one.line}</span> ${visible(one.text)}</pre>`}${one.fix && html`<div class="quiet">${visible(one.fix)}</div>`}</li>`)}</ul>` : html`<p class="quiet">None.</p>`}`;
+
+export function AgentPage({ name }) {
+  const found = useLoaded(() => get(`/api/agents/${encodeURIComponent(name)}`), [name]);
+  const agent = found.value;
+  if (!agent) return html`<h1>${name}</h1><${Failure} error=${found.error} />`;
+  const isBroken = agent.findings.some((one) => one.severity === "error");
+  const lines = (label, all) => all.length > 0 && html`<dt>${label}</dt><dd><ul>${all.map((one) => html`<li>${visible(one)}</li>`)}</ul></dd>`;
+  const budget = Object.entries(agent.budget).filter(([, value]) => value).map(([key, value]) => `${value.toLocaleString()} ${key}`).join(", ");
+  return html`<h1>Agent ${visible(agent.name)}</h1><p>${visible(agent.description)}</p>
+    ${may("start") && !isBroken && html`<p><a href="/chat?agent=${encodeURIComponent(name)}">Talk with it</a></p>`}
+    <${Findings} findings=${agent.findings} />
+    ${!isBroken && html`<dl><dt>Model</dt><dd>${visible(agent.model || "that of the project")}</dd><dt>Ops</dt><dd>${agent.ops.join(", ")}</dd>
+      ${lines("Skills", agent.skills)}${lines("May ask", agent.agents)}<dt>Memory</dt><dd>${agent.memory}</dd>${budget && html`<dt>Budget of a conversation</dt><dd>${budget}</dd>`}</dl>
+      ${agent.instructions && html`<h2>Instructions</h2><pre tabindex="0">${visible(agent.instructions)}</pre>`}
+      <${Permissions} name="agent:${name}" />`}
+    <${Command} text="reyn agent show ${shellQuote(name)}" />`;
 }
 
 function Permissions({ name }) {
