@@ -16,19 +16,24 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.config.values import PromptLimit
-from reyn.errors import OpMissing, RunBlocked, RunNotFound
+from reyn.errors import BlobMissing, OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, Event, Journal, canonical, decode, kinds, ordered
 from reyn.kernel import versions
 from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.snapshot import Models, RunState
 from reyn.kernel.core.tape import Tape
-from reyn.skills import Skill, pin
+from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.skills import Skill, pin, unpin
 from reyn.vocabulary import OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from reyn.journal.outside import EventWithBlobs
     from reyn.models.roster import Roster
     from reyn.ops import OpTable
+
+
+_CACHED_SKILLS = 64
+"""The number of compiled skills to cache; the oldest is dropped first."""
 
 
 class Resumption(NamedTuple):
@@ -72,6 +77,38 @@ def resumed_event(
         roster.prompt_limit(model) if is_new else None,
         hooks if hooks not in ((), state.started.hooks) else None,
     ), tuple(blob for blob in (pinned, resumption.ops) if blob)
+
+
+class CompiledSkills:
+    """Compiles the skills of runs, from the runs' own copies and never from the current files."""
+
+    def __init__(self, journal: Callable[[], Journal], vocabulary: Callable[[], Vocabulary]) -> None:
+        self._journal = journal
+        self._vocabulary = vocabulary
+        """The current ops, for runs that name no copy of theirs."""
+        self._compiled: dict[tuple[str, str, str | None], CompiledSkill] = {}
+
+    def __call__(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> CompiledSkill:
+        """Return the compiled skill of a run.
+
+        Args:
+            started: The first event of the run, which names the copies.
+            content: Where to read the copies of a run that is not in the journal yet.
+        """
+        key = (started.skill_hash, started.settings, started.ops)
+        if (found := self._compiled.get(key)) is not None:
+            return found
+        content = content or self._journal().blob
+        try:
+            skill, settings = content(started.skill_hash), content(started.settings)
+            specs = content(started.ops) if started.ops else None
+        except BlobMissing as error:
+            raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
+        vocabulary = unpin_ops(specs) if specs is not None else self._vocabulary()
+        while len(self._compiled) >= _CACHED_SKILLS:
+            self._compiled.pop(next(iter(self._compiled)))
+        compiled = self._compiled[key] = CompiledSkill(unpin(skill), unpin_settings(settings), vocabulary)
+        return compiled
 
 
 class LoadedRun(NamedTuple):

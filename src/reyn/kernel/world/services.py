@@ -22,7 +22,7 @@ from reyn.context.budget_log import BudgetLog
 from reyn.context.handoff import read_summaries
 from reyn.context.histories import HISTORIES
 from reyn.context.token_counting import check_installed
-from reyn.errors import BlobMissing, Finding, RunBlocked, SecretStoreUnavailable, SkillInvalid
+from reyn.errors import BlobMissing, Finding, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import Blob, Event, Journal, MemoryJournal, kinds
 from reyn.journal.commits import SharedCommits
 from reyn.journal.kinds import AGENT_PREFIX
@@ -30,14 +30,13 @@ from reyn.journal.opening import open_remote
 from reyn.journal.port import STATE
 from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
-from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.run_context import uses_handoffs
 from reyn.kernel.world.allowance import MessageCounts
 from reyn.kernel.world.budgets import Budgets
 from reyn.kernel.world.environments import Environments
 from reyn.kernel.world.hooks import Hook, check_hooks, hook_name
 from reyn.kernel.world.inbox import InboxPolling
-from reyn.kernel.world.loading import unpin_ops, unpin_settings
+from reyn.kernel.world.loading import CompiledSkills
 from reyn.kernel.world.op_performer import OpPerformer
 from reyn.kernel.world.shared_runs import SharedRuns
 from reyn.kernel.world.watchers import OnDelta, Watchers
@@ -47,7 +46,7 @@ from reyn.ops import Op, OpSetup, OpTable, standard_ops
 from reyn.ops.mcp import Connections, with_mcp_tools
 from reyn.permissions.gate import ProjectMissing
 from reyn.permissions.policy import LivePolicy, written_places
-from reyn.skills import Library, LoadResult, Skill, load_skill, unpin
+from reyn.skills import Library, LoadResult, Skill, load_skill
 from reyn.skills.agents import CHAT, Agents
 from reyn.skills.inputs import check_supported
 
@@ -70,9 +69,6 @@ if TYPE_CHECKING:
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     StoredHistory = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
-
-_CACHED_SKILLS = 64
-"""The number of compiled skills to cache; the oldest is dropped first."""
 
 
 class Observers(NamedTuple):
@@ -142,7 +138,7 @@ class Services:
         self.mcp: Connections = base.mcp if base else Connections(root)
         self.budget_log = BudgetLog(root)
         self._project_journal: SqliteJournal | None = None
-        self._compiled: dict[tuple[str, str, str | None], CompiledSkill] = {}
+        self.compile_skill = CompiledSkills(lambda: self.existing_journal, lambda: self.ops.vocabulary)
         if base is not None:
             self.config = overlay_config(base.config, self.overrides, self.added_rules)
             self._own_ops = base.ops.overlaid(*self.added_ops)
@@ -312,27 +308,6 @@ class Services:
     def skill_names(self) -> list[str]:
         """The names of the skills that runs of this project can use, without those that a program passes as values."""
         return [name for name, _, _ in self.library]
-
-    def compile_skill(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> CompiledSkill:
-        """Return the compiled skill of a run, from the run's own copies and never from the current files.
-
-        Args:
-            started: The first event of the run, which names the copies.
-            content: Where to read the copies of a run that is not in the journal yet.
-        """
-        key = (started.skill_hash, started.settings, started.ops)
-        if key not in self._compiled:
-            content = content or self.existing_journal.blob
-            try:
-                skill, settings = content(started.skill_hash), content(started.settings)
-                specs = content(started.ops) if started.ops else None
-            except BlobMissing as error:
-                raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
-            vocabulary = unpin_ops(specs) if specs is not None else self.ops.vocabulary
-            while len(self._compiled) >= _CACHED_SKILLS:
-                self._compiled.pop(next(iter(self._compiled)))
-            self._compiled[key] = CompiledSkill(unpin(skill), unpin_settings(settings), vocabulary)
-        return self._compiled[key]
 
     def settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> RunSettings:
         """Return the settings of a run."""
