@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from reyn.context.messages import NormalizedMessage, check_message, normalized_message
@@ -151,9 +152,7 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
                 return False
             following = block.messages
             block = block.before
-        return len(theirs.tail) <= len(following) and all(
-            one is other_one for one, other_one in zip(following, theirs.tail, strict=False)
-        )
+        return len(theirs.tail) <= len(following) and all(map(is_, following, theirs.tail))
 
     # -- as a sequence --------------------------------------------------------------------------------
 

@@ -109,6 +109,8 @@ class RunSkillOp(_RunsSkill):
         self._catalogue = Catalogue(setup.library, lambda name: setup.load(name, None)) if setup is not None else None
         self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
         self._descriptions: dict[str, tuple[SkillSummary, str, OpTarget]] = {}
+        self._whole: tuple[tuple[SkillSummary, ...], Overview] | None = None
+        """Skills that all fit into an overview, and that overview, which does not depend on the query."""
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return _planned(call, env)
@@ -129,6 +131,8 @@ class RunSkillOp(_RunsSkill):
         """List the skills that the phase may run; if they do not all fit, those that match the query."""
         skills = self._catalogue.listed(MAX_LISTING_AGE) if self._catalogue is not None else ()
         known = tuple(one for one in skills if env.may_run(one.name))
+        if self._whole is not None and self._whole[0] == known:
+            return self._whole[1]
         lines = [self._described(one)[1] for one in known]
         order: Sequence[int] = range(len(known))
         if sum(map(len, lines)) > MAX_OVERVIEW_CHARS:
@@ -142,7 +146,10 @@ class RunSkillOp(_RunsSkill):
             listed.append(f"and {left} more that match the message less")
         # Sorted, so that the contract is the same for the next message.
         targets = tuple(self._described(known[number])[2] for number in sorted(chosen))
-        return Overview("Skills that you can run", tuple(listed), targets)
+        overview = Overview("Skills that you can run", tuple(listed), targets)
+        if not left:
+            self._whole = (known, overview)
+        return overview
 
     def _described(self, skill: SkillSummary) -> tuple[SkillSummary, str, OpTarget]:
         """Return the line of a skill, and how a call names it, computed once as long as the skill does not change."""
