@@ -161,13 +161,18 @@ def in_memory() -> str | None:
 
 def count(name: str) -> Costs:
     """Return the exact costs of one activity, by kind."""
+    return count_of(ACTIVITIES[name])
+
+
+def count_of(activity: Activity) -> Costs:
+    """Return the exact costs of an activity, by kind."""
     found: Costs = {}
-    for (kind, _), value in places(name).items():
+    for (kind, _), value in places(activity).items():
         found[kind] = round(found.get(kind, 0.0) + value, 2)
     return dict(sorted(found.items()))
 
 
-def places(name: str) -> dict[tuple[str, str], float]:
+def places(activity: Activity) -> dict[tuple[str, str], float]:
     """Return the exact costs of one activity, by kind and the function that does the work.
 
     They are the difference between two sizes, the least of a few rounds. Rounds differ only in what depends on time,
@@ -175,14 +180,14 @@ def places(name: str) -> dict[tuple[str, str], float]:
     """
     rounds = []
     for _ in range(_COUNT_ROUNDS):
-        small, large = (asyncio.run(_counted(ACTIVITIES[name], size)) for size in (SMALL, LARGE))
+        small, large = (asyncio.run(_counted(activity, size)) for size in (SMALL, LARGE))
         rounds.append({key: (large[key] - small[key]) / (LARGE - SMALL) for key in large})
     return {key: round(min(one.get(key, 0.0) for one in rounds), 2) for key in rounds[0]}
 
 
 def table() -> str:
     """Return a Markdown table of the places that decode, encode, hash and validate values."""
-    found = {name: places(name) for name in ACTIVITIES}
+    found = {name: places(activity) for name, activity in ACTIVITIES.items()}
     rows = sorted({key for one in found.values() for key, value in one.items() if key[0] in _LISTED and round(value)})
     lines = ["| | by | " + " | ".join(found) + " |", "|---|---|" + "---|" * len(found)]
     for kind, place in rows:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from bench import units
-from bench.units import ACTIVITIES, Costs
+from bench import units, workload
+from bench.units import ACTIVITIES, Costs, Work
+from reyn import OSRuntime
 from reyn.context.field_order import FieldOrder
 
 pytestmark = pytest.mark.slow
@@ -55,6 +59,27 @@ def test_work_for_every_nested_value_of_an_artifact_is_noticed(monkeypatch: pyte
     monkeypatch.setattr(FieldOrder, "apply", FieldOrder._apply_slowly)
     stored = STORED["counts"].get(units.python_version(), {"visit": {"Python calls": 400}})
     assert units.count("visit")["Python calls"] > 1.2 * stored["visit"]["Python calls"]
+
+
+@asynccontextmanager
+async def visits_with_new_content(root: Path, size: int) -> AsyncIterator[Work]:
+    """Execute runs of so many visits, none of whose answers and artifacts was stored before."""
+    workload.write_project(root)
+    model = workload.Answers(size)
+    async with OSRuntime.open(root, model=model, **workload.SETTINGS) as rt:
+
+        async def work() -> None:
+            assert (await rt.run("loop", workload.FIRST)).ok
+            model.texts = [text.replace("of step", "of the step") for text in model.texts]
+
+        yield work
+
+
+def test_the_commit_of_a_visit_writes_few_pages():
+    """Its events are one row, its run another one; 5 KB of new content are two pages, with what indexes them."""
+    costs = units.count_of(visits_with_new_content)
+    assert costs["pages"] <= 5.5
+    assert costs["SQL statements"] <= 6
 
 
 def test_the_page_on_a_decision_lists_where_values_are_decoded_encoded_hashed_and_validated():
