@@ -58,7 +58,7 @@ EXPLAINED = ROOT / "tools" / "mutants-explained.toml"
 MODULES = (
     *(
         f"reyn.permissions.{name}"
-        for name in ("gate", "grants", "hosts", "paths", "rules", "policy", "targets", "trust")
+        for name in ("gate", "grants", "hosts", "owners", "paths", "rules", "policy", "targets", "trust")
     ),
     *(f"reyn.workspace.{name}" for name in ("changes", "paths", "files", "restore")),
     *(f"reyn.folders.{name}" for name in ("opening", "writing", "removing")),

@@ -33,7 +33,7 @@ from reyn.ops.memory_files import (
 from reyn.ops.op import Call, Env, MemoryOutcome, Plan, RecordedChanges, Result
 from reyn.ops.overviews import MAX_LISTING_AGE, Overview, fitting
 from reyn.permissions import Denied, NeedsApproval, refusal
-from reyn.permissions.gate import SHARED, any_memory
+from reyn.permissions.owners import SHARED, any_memory
 from reyn.ranking import best_matches
 from reyn.skills.agents import agent_of
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text

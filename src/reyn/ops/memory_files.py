@@ -20,7 +20,7 @@ import yaml
 from reyn.documents import DocumentError, parse_front_matter, read_text
 from reyn.documents.document import FolderTimes
 from reyn.folders import FOLDER, OpenFolder, open_beneath
-from reyn.permissions.gate import SHARED, memory_scope
+from reyn.permissions.owners import SHARED, memory_scope
 from reyn.ranking import Ranking
 
 MEMORY_FOLDER = "reyn/memory"

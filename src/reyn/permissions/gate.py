@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from reyn.permissions.hosts import PRIVATE
+from reyn.permissions.owners import ANY_NAME, SHARED, SKILL_WRITE, any_memory, owner_of, scopes_in
 from reyn.permissions.paths import AccessMode, exact_pattern, must_spell, protected_name, restricted_below
 from reyn.permissions.rules import ASKED, OPEN, Policy, Requests, Rule, yaml_text
 from reyn.permissions.targets import AnyTarget, Restrictions, Target, is_protected
 from reyn.workspace import Location, Roots
-from reyn.workspace.paths import folded
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -52,11 +52,6 @@ class ProjectMissing(BaseException):
 DUE_APPROVALS: ContextVar[dict[str, None] | None] = ContextVar("DUE_APPROVALS", default=None)
 """Collects the rules that want an approval of what an op is planned with, in order."""
 
-SHARED = "shared"
-"""The scope of the memories of all agents."""
-SKILL_WRITE = "skill.write"
-"""The capability to write skills of this machine, below `reyn/local/`."""
-
 
 def _noted(verdict: Verdict) -> Verdict:
     if isinstance(verdict, NeedsApproval) and (asked := DUE_APPROVALS.get()) is not None:
@@ -73,48 +68,6 @@ def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval |
     if approved and isinstance(verdict, NeedsApproval) and f" and {verdict.rule} and " in f" and {approved} and ":
         return None
     return None if isinstance(verdict, Allowed) else verdict
-
-
-def any_memory(scope: str) -> Location:
-    """Return a file of a scope that stands for all of them."""
-    return Location.at("project", ("reyn", "memory", *(() if scope == SHARED else (scope,)), "any.md"))
-
-
-def memory_scope(parts: tuple[str, ...]) -> str | None:
-    """Return the scope of the memory in a file of the project: `shared`, or an agent; `None` if it is no memory."""
-    if parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
-        return None
-    return {3: SHARED, 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
-
-
-_ANY_NAME = "\ufdd0"
-"""A name that no pattern spells: what restricts it restricts every name."""
-
-
-def _scopes_in(folder: Location) -> tuple[str, ...]:
-    """Return the scopes of the memories in a folder that has nothing else."""
-    names = tuple(map(folded, folder.parts)) if folder.zone == "project" else ()
-    if names[:2] != ("reyn", "memory") or len(names) > 3:
-        return ()
-    return names[2:] or (SHARED, _ANY_NAME)
-
-
-def local_skill(parts: tuple[str, ...]) -> str | None:
-    """Return the skill of this machine that a file belongs to; `None` for other files, and for hidden ones."""
-    is_inside = parts[:2] == ("reyn", "local") and len(parts) > 3
-    return parts[2] if is_inside and not any(name.startswith(".") for name in parts[2:]) else None
-
-
-def _owner(location: Location, access: AccessMode, *, is_folded: bool = False) -> tuple[str, str] | None:
-    """Return the capability, with its target, whose rules also decide about a file: a memory, or a skill."""
-    if location.zone != "project" or len(location.parts) < 3:
-        return None
-    parts = tuple(map(folded, location.parts)) if is_folded else location.parts
-    if (scope := memory_scope(parts)) is not None:
-        return "memory", scope
-    if access == "write" and (name := local_skill(parts)) is not None:
-        return SKILL_WRITE, name
-    return None
 
 
 OUT_OF_REACH = "the state directory is out of reach"
@@ -249,11 +202,11 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         verdict = self.read(folder)
         if isinstance(verdict, Denied) or not self.policy.rules:
             return verdict
-        memories = [self.restriction("memory", scope) for scope in _scopes_in(folder)]
+        memories = [self.restriction("memory", scope) for scope in scopes_in(folder)]
         denied = [one for one in memories if isinstance(one, Denied)]
         if denied and len(denied) == len(memories):
             return denied[0]
-        inside = self.restriction("file.read", folder.below(_ANY_NAME))
+        inside = self.restriction("file.read", folder.below(ANY_NAME))
         return _noted(inside) if isinstance(inside, Denied) or (inside and isinstance(verdict, Allowed)) else verdict
 
     def show(self, location: Location) -> Verdict:
@@ -327,7 +280,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if access == "write" and not location.parts:
             reason = f"`{location.display_path}` is a folder; name a file in it"
             return Denied("default: a folder is not written", reason)
-        rule, owner = self.rule(key, location), _owner(location, access, is_folded=True)
+        rule, owner = self.rule(key, location), owner_of(location, access, is_folded=True)
         rules = (rule, None if owner is None else self.rule(*owner))
         for one in rules:
             if one is not None and one.effect == "deny":
@@ -355,7 +308,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def _owned(self, access: AccessMode, location: Location) -> Verdict | None:
         """Decide about a memory or a file of a local skill, if the skills request it."""
-        owner = _owner(location, access)
+        owner = owner_of(location, access)
         if owner is None or not all(requests.covers(*owner) for requests in self.requests):
             return None
         verdict = self._remembered(*owner, Gate._capability, is_noted=False)  # it becomes part of the file's verdict

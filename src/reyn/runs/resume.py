@@ -22,6 +22,7 @@ from reyn.runs.next_action import answer_action, retry_action
 if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.skills import Skill
 
 
 def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:
@@ -204,3 +205,12 @@ def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: 
         if (before.stable.hash, before.schema.hash) != (now.stable.hash, now.schema.hash):
             return False
     return True
+
+
+def check_in_file(skill: Skill) -> None:
+    """Refuse to look for the current version of a skill that a Python function defines: a file may have its name."""
+    if skill.function:
+        raise UpgradeIncompatible(
+            f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
+            hint="Call the function again, or continue the run with its own copy.",
+        )

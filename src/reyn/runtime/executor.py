@@ -18,7 +18,6 @@ from reyn.errors import (
     InputInvalid,
     RunIdInvalid,
     RunIdTaken,
-    UpgradeIncompatible,
 )
 from reyn.journal import ENDED, Blob, RaiseLimit, canonical, kinds
 from reyn.journal.cancellation import cancel_runs
@@ -49,7 +48,7 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
-from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runs.resume import check_fit, check_in_file, check_resume, has_ended
 from reyn.runtime.attaching import FollowedRun, attach
 from reyn.runtime.function_tools import find_function
 from reyn.runtime.run_warnings import run_warnings
@@ -441,12 +440,3 @@ class RunExecutor:
             task.cancel()
         if executing:
             await asyncio.wait(executing)
-
-
-def check_in_file(skill: Skill) -> None:
-    """Refuse to look for the current version of a skill that a Python function defines: a file may have its name."""
-    if skill.function:
-        raise UpgradeIncompatible(
-            f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
-            hint="Call the function again, or continue the run with its own copy.",
-        )

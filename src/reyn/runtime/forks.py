@@ -34,7 +34,7 @@ from reyn.runs.fork import (
 )
 from reyn.runs.preview import fault_of_draft
 from reyn.runs.reader import read_run
-from reyn.runtime.executor import RunExecutor, check_in_file
+from reyn.runs.resume import check_in_file
 from reyn.skills import Skill, check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.world.services import Observers, Services
     from reyn.runs.reader import ReadEvent
+    from reyn.runtime.executor import RunExecutor
     from reyn.vocabulary import Vocabulary
 
     _Blobs = tuple[Blob, ...]

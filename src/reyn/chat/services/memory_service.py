@@ -22,7 +22,7 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
-from reyn.permissions.gate import SHARED
+from reyn.permissions.owners import SHARED
 from reyn.skills.names import is_valid_name
 
 if TYPE_CHECKING:
