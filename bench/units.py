@@ -57,10 +57,6 @@ _KINDS = {
     "openssl_sha256": "hashes",
     "is_valid": "validations",
     "iter_errors": "validations",
-    "Connection.execute": "SQL statements",
-    "Connection.executemany": "SQL statements",
-    "Cursor.execute": "SQL statements",
-    "Cursor.executemany": "SQL statements",
     "lstat": "resolved names",
     "open": "opened files",
 }
@@ -197,7 +193,9 @@ def table() -> str:
 
 
 def _kind(function: Any) -> str | None:
-    """Return what a call of a built-in function counts as. Validators have a class for each draft."""
+    """Return what a call of a built-in function counts as. Validators and connections can be of several classes."""
+    if isinstance(getattr(function, "__self__", None), sqlite3.Connection | sqlite3.Cursor):
+        return "SQL statements" if function.__name__ in ("execute", "executemany") else None
     return _KINDS.get(function.__qualname__) or _KINDS.get(function.__name__)
 
 
