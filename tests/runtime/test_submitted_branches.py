@@ -19,10 +19,11 @@ from reyn import OSRuntime
 from reyn.engines import Serving
 from reyn.journal import ENDED, Journal, MemoryJournal, kinds
 from reyn.journal.outside import record_outside
+from reyn.journal.registry import chain_events
 from reyn.journal.sqlite import SqliteJournal
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.protocol import Usage
-from reyn.runtime.submitting import drive
+from reyn.runtime.submitting import MAX_TAKEOVERS, drive
 from reyn.testing import CountingIds, SteppingClock
 from tests.kernel.test_fan_out import Workers, items, write_quotes, write_report
 from tests.kernel.test_fan_out_model import Racers
@@ -256,7 +257,9 @@ def test_two_workers_execute_the_branches_of_a_run_at_the_same_time(tmp_path: Pa
 
 def test_a_run_that_waits_for_branches_says_so_and_holds_no_slot(tmp_path: Path):
     write_report(tmp_path, EACH)
-    (tmp_path / "reyn.yaml").write_text("workers: {queue: {default: {concurrency: 1}}}")
+    (tmp_path / "reyn.yaml").write_text(
+        "workers: {queue: {default: {concurrency: 1}}, skill: {report: {concurrency: 1}}}"
+    )
 
     async def scenario() -> None:
         async with open_project(tmp_path, Workers()) as rt:
@@ -433,6 +436,49 @@ def test_a_branch_without_its_model_stops_the_run_and_a_retry_continues_it(tmp_p
             await work(rt)
             assert rt.runs.result("k").ok
             assert before + len(model.calls[before:]) == 4
+            await check(rt, [row.run_id for row in rt.runs.all()])
+
+    asyncio.run(scenario())
+
+
+async def suspend(rt: OSRuntime) -> None:
+    """Submit a run, and execute it until it waits for its branches."""
+    rt.submit("report", items("a", "b", "c"), run_id="k")
+    [wake] = rt.services.journal.wakes()
+    await drive(rt._executor, "k", Serving(queues=("default",)))
+    rt.services.journal.finish_wakes([wake.seq])
+
+
+def test_a_branch_that_a_user_cancels_has_failed_for_its_run(tmp_path: Path):
+    write_report(tmp_path, EACH)
+
+    async def scenario() -> None:
+        async with open_project(tmp_path, Workers()) as rt:
+            await suspend(rt)
+            rt.cancel("k.1.1", "not this one")
+            await work(rt)
+            assert rt.runs.find("k").status == "failed"
+            assert "not this one" in rt.runs.result("k").reason
+            await check(rt)
+
+    asyncio.run(scenario())
+
+
+def test_a_branch_whose_drivers_die_is_set_aside_and_stops_its_run(tmp_path: Path):
+    write_report(tmp_path, EACH)
+
+    async def scenario() -> None:
+        async with open_project(tmp_path, Workers()) as rt:
+            await suspend(rt)
+            for number in range(MAX_TAKEOVERS):
+                row = rt.runs.find("k.1.1")
+                died = chain_events(row.run_id, [kinds.RunResumed(f"d{number}")], row.seq, row.hash, row.updated)
+                rt.services.journal.append(row.run_id, row.seq, died)
+            await work(rt)
+            assert (rt.runs.result("k").status, rt.runs.result("k").code) == ("failed", "RYN441")
+            await rt.resume("k", retry=True)
+            await work(rt)
+            assert rt.runs.result("k").ok
             await check(rt, [row.run_id for row in rt.runs.all()])
 
     asyncio.run(scenario())
