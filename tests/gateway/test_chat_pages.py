@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from reyn import ModelAnswer, ModelRequest, SyncRuntime, Usage
+from reyn.testing import ScriptedModel
 from tests.chat.support import reply, start_skill
 from tests.gateway.browser import IN_BROWSER, Site
 from tests.gateway.support import QUESTION
@@ -146,11 +148,30 @@ def test_cases_are_run_and_permissions_explained(page: Any, site: Site):
     site.picture(page, "skill")
 
 
-def test_usage_is_a_chart(page: Any, site: Site):
+class Charged(ScriptedModel):
+    """Reports the same usage for every answer; a model that takes no time is not charged."""
+
+    takes_time = True
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return ModelAnswer((await super().complete(request)).text, Usage(100, 20))
+
+
+def test_usage_is_a_chart(page: Any, site: Site, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(site.root / "config"))  # the journal belongs to the user who serves it
+    with SyncRuntime.open(site.root, model=Charged([go("second"), finish("x")])) as runtime:
+        assert runtime.run("pair", {"text": "in"}, run_id="two-calls").ok
+    with SyncRuntime.open(site.root, model=Charged([finish("x")])) as runtime:
+        assert runtime.run("writer", {"text": "in"}, run_id="one-call").ok
     page.goto(site.address("/usage"))
     page.get_by_role("tab", name="skill").click()
-    page.get_by_role("heading", name="Usage").wait_for()
-    found = json.loads(site.reyn("usage", "--by", "skill", "--json"))
-    if found["rows"]:
-        page.get_by_role("img", name=re.compile("Tokens by skill")).wait_for()
-        assert page.locator(".chart rect.bar").count() >= len(found["rows"])
+    label = page.get_by_role("img", name=re.compile("Tokens by skill: .*pair")).get_attribute("aria-label")
+    assert label is not None
+    shown = dict(row.rsplit(" ", 1) for row in label.partition(": ")[2].split(", "))
+    assert (shown["pair"], shown["writer"]) == ("240", "120")
+    rows = json.loads(site.reyn("usage", "--by", "skill", "--json"))["rows"]
+    assert shown == {row["name"]: f"{row['input_tokens'] + row['output_tokens']}" for row in rows}
+    bars = page.locator(".chart rect.bar")
+    assert bars.count() == len(rows)
+    widths = dict(zip(shown, (float(bar.get_attribute("width")) for bar in bars.all()), strict=True))
+    assert widths["pair"] == 2 * widths["writer"]
