@@ -69,8 +69,7 @@ $(VENV)/openai-2/ready: requirements/openai-2.txt | setup
 check: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/mypy
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin & darwin=$$!; $(BIN)/mypy; code=$$?; wait $$darwin && exit $$code
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/docs_pages.py --check
 	$(BIN)/python tools/sync_stubs.py --check

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -24,34 +25,47 @@ _FORKS.set_forkserver_preload(
 )
 
 
-def run_command(words: Sequence[str], folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Run `reyn` with arguments; return the exit code and the output. The test is marked with `sockets`."""
-    return _run(_command, words, folder, environ)
+def run_command(
+    words: Sequence[str], folder: Path, environ: Mapping[str, str], *, together: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run `reyn` with arguments, like `subprocess.run`. The test is marked with `sockets`.
+
+    Args:
+        words: The arguments.
+        folder: The current folder.
+        environ: The environment.
+        together: Whether what is printed to stderr is in `stdout`, where it was printed.
+    """
+    return _run(_command, words, folder, environ, together=together)
 
 
-def run_program(text: str, folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Run the text of a Python program; return the exit code and the output. The test is marked with `sockets`."""
+def run_program(text: str, folder: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the text of a Python program, like `subprocess.run`. The test is marked with `sockets`."""
     return _run(_program, text, folder, environ)
 
 
-def _run(work: Callable[[Any], object], value: object, folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
-        process = _FORKS.Process(target=_work, args=(work, value, str(folder), dict(environ), output.name))
+def _run(
+    work: Callable[[Any], object], value: object, folder: Path, environ: Mapping[str, str], *, together: bool = False
+) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as streams:
+        out, err = Path(streams, "out"), Path(streams, "out" if together else "err")
+        process = _FORKS.Process(target=_work, args=(work, value, str(folder), dict(environ), str(out), str(err)))
         process.start()
         process.join()
         code = process.exitcode
         process.close()
         assert code is not None
-        return code, output.read()
+        return subprocess.CompletedProcess([], code, out.read_text("utf-8"), "" if together else err.read_text("utf-8"))
 
 
-def _work(work: Callable[[Any], object], value: object, folder: str, environ: dict[str, str], output: str) -> None:
+def _work(
+    work: Callable[[Any], object], value: object, folder: str, environ: dict[str, str], out: str, err: str
+) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environ)
-    opened = os.open(output, os.O_WRONLY | os.O_APPEND)
-    os.dup2(opened, 1)
-    os.dup2(opened, 2)
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for the whole process
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
     try:

@@ -56,19 +56,11 @@ def run_console(block: Block, folder: Path, environ: dict[str, str]) -> None:
     for session in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
         command, _, expected = session.partition("\n")
         if STARTS_EVERYTHING or needs_shell(command):
-            done = subprocess.run(
-                command,
-                shell=True,
-                cwd=folder,
-                env=environ,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            code, output = done.returncode, done.stdout
+            both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            done = subprocess.run(command, shell=True, cwd=folder, env=environ, text=True, **both)
         else:
-            code, output = forked.run_command(shlex.split(command)[1:], folder, environ)
-        output += f"[exit {code}]\n" if code else ""
+            done = forked.run_command(shlex.split(command)[1:], folder, environ, together=True)
+        output = done.stdout + (f"[exit {done.returncode}]\n" if done.returncode else "")
         assert matches(output, expected), f"$ {command}\n{output}\nbut the page shows:\n{expected}"
 
 
@@ -76,10 +68,9 @@ def run_python(block: Block, folder: Path, environ: dict[str, str]) -> None:
     if STARTS_EVERYTHING:
         words = [sys.executable, "-W", "error::SyntaxWarning", "-c", block.text]
         done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True)
-        code, output = done.returncode, done.stderr
     else:
-        code, output = forked.run_program(block.text, folder, environ)
-    assert code == 0, output
+        done = forked.run_program(block.text, folder, environ)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.sockets

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import run_command
 from tests.models.fake_server import FakeServer, silence, whole
 
 pytestmark = pytest.mark.sockets
@@ -48,9 +49,7 @@ class Repository:
         return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
 
     def reyn(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments), cwd=self.root, env=self.environment, capture_output=True, text=True, check=False
-        )
+        return run_command(arguments, self.root, self.environment)
 
     def asked(self) -> str:
         """Return the id of the open question."""

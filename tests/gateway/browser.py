@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import run_command
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_BROWSER = [
     pytest.mark.sockets,
@@ -39,7 +41,7 @@ class Site:
 
     def reyn(self, *arguments: str, check: bool = True) -> str:
         """Run a command in the project, as the user who serves it; return what it prints."""
-        done = subprocess.run(self._command(*arguments), env=self._environment, capture_output=True, text=True)
+        done = run_command(("--project", str(self.root), *arguments), self.root, self._environment)
         assert not check or not done.returncode, done.stderr
         return done.stdout.strip()
 

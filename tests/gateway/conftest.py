@@ -39,20 +39,27 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     found.stop()
 
 
+@pytest.fixture(scope="module")
+def signed_in(browser: Any, site: Site) -> Any:
+    """What the browser stores about a user who has signed in."""
+    with browser.new_context() as context:
+        opened = context.new_page()
+        opened.goto(site.address("/"))
+        opened.get_by_label("Token").fill(site.reyn("token", "new", "browser", "--scope", "admin"))
+        opened.get_by_role("button", name="Sign in").click()
+        opened.get_by_role("heading", name="Inbox").wait_for()
+        return context.storage_state()
+
+
 @pytest.fixture
-def page(browser: Any, site: Site) -> Iterator[Any]:
+def page(browser: Any, site: Site, signed_in: Any) -> Iterator[Any]:
     """A page that is signed in. A script error or a refused resource fails the test."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, storage_state=signed_in)
     context.set_default_timeout(60_000)
     opened = context.new_page()
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("console", lambda message: errors.append(message.text) if "Content Security" in message.text else None)
-    token = site.reyn("token", "new", f"t{id(opened)}", "--scope", "admin")
-    opened.goto(site.address("/"))
-    opened.get_by_label("Token").fill(token)
-    opened.get_by_role("button", name="Sign in").click()
-    opened.get_by_role("heading", name="Inbox").wait_for()
     yield opened
     context.close()
     assert errors == []

@@ -167,10 +167,12 @@ def test_usage_is_a_chart(page: Any, site: Site, monkeypatch: pytest.MonkeyPatch
     page.get_by_role("tab", name="skill").click()
     label = page.get_by_role("img", name=re.compile("Tokens by skill: .*pair")).get_attribute("aria-label")
     assert label is not None
-    shown = dict(row.rsplit(" ", 1) for row in label.partition(": ")[2].split(", "))
+    shown = dict(
+        row.rsplit(" ", 1) for row in label.partition(": ")[2].split(", ")
+    )  # thousands have commas without a space
     assert (shown["pair"], shown["writer"]) == ("240", "120")
     rows = json.loads(site.reyn("usage", "--by", "skill", "--json"))["rows"]
-    assert shown == {row["name"]: f"{row['input_tokens'] + row['output_tokens']}" for row in rows}
+    assert shown == {row["name"]: f"{row['input_tokens'] + row['output_tokens']:,}" for row in rows}
     bars = page.locator(".chart rect.bar")
     assert bars.count() == len(rows)
     widths = dict(zip(shown, (float(bar.get_attribute("width")) for bar in bars.all()), strict=True))
