@@ -53,13 +53,14 @@ def signed_in(browser: Any, site: Site) -> Any:
 
 @pytest.fixture
 def page(browser: Any, site: Site, signed_in: Any) -> Iterator[Any]:
-    """A page that is signed in. A script error or a refused resource fails the test."""
+    """The inbox of a user who has signed in. A script error or a refused resource fails the test."""
     context = browser.new_context(viewport={"width": 1200, "height": 900}, storage_state=signed_in)
     context.set_default_timeout(60_000)
     opened = context.new_page()
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("console", lambda message: errors.append(message.text) if "Content Security" in message.text else None)
+    opened.goto(site.address("/"))
     yield opened
     context.close()
     assert errors == []
