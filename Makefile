@@ -51,7 +51,7 @@ quick: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))
 
-## test: everything CI checks; under ten minutes on two cores
+## test: everything CI checks; ten to fifteen minutes on two cores
 # The kills come first, in processes of their own: a small process forks faster.
 test: check $(VENV)/openai-2/ready
 	$(BIN)/reyn models pull smollm2

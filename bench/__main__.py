@@ -273,7 +273,7 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
         _lint_target(2000 if compare else 100),
     ]
     print("commands …", file=sys.stderr)
-    results += command_targets(2 * rounds + 1)
+    results += command_targets(2 * rounds + 1 if compare else 1)
     print("ops …", file=sys.stderr)
     ops = measure("ops", min(count, 2000))
     for op, most in (("read", 120), ("write", 220)):
