@@ -145,6 +145,21 @@ def test_a_length_that_is_none_is_refused(length: str, tmp_path: Path):
     asyncio.run(attempt())
 
 
+def test_servers_of_one_host_do_not_share_a_cookie(tmp_path: Path):
+    async def attempt() -> None:
+        async with serving(tmp_path, []) as served:
+            names = set()
+            for scheme, host in (("http", HOST), ("http", "localhost:8301"), ("https", "a.example"), ("https", HOST)):
+                http = Served(served.site, create_app(served.site, [host], scheme=scheme)).http(Host=host)
+                found = await http.post("/api/session", json={"secret": served.token()})
+                names.add(found.headers["set-cookie"].partition("=")[0])
+            assert names == {
+                "reyn_session_8300", "reyn_session_8301", "__Host-reyn_session", "__Host-reyn_session_8300",
+            }  # fmt: skip
+
+    asyncio.run(attempt())
+
+
 VALUES = ["{},", "[],", "1,", '"",', "null,", '{"a":1},']
 
 

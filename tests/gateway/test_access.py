@@ -167,9 +167,9 @@ def test_a_login_code_works_once_and_its_session_needs_a_csrf_token(tmp_path: Pa
             assert accepted.status_code == 202
             async with served.http() as other:
                 assert (await other.post("/api/session", json={"secret": code})).status_code == 401
-                other.cookies.set("reyn_session", served.token())
+                other.cookies.set("reyn_session_8300", served.token())
                 assert (await other.get("/api/runs")).status_code == 401, "a token is no session"
-            async with served.http(http.cookies["reyn_session"]) as bearer:
+            async with served.http(http.cookies["reyn_session_8300"]) as bearer:
                 assert (await bearer.get("/api/runs")).status_code == 401, "a session is no token"
             headers = {"X-CSRF-Token": session["csrf"]}
             assert (await http.request("DELETE", "/api/session", headers=headers)).status_code == 204
@@ -204,7 +204,7 @@ def test_a_session_lasts_no_longer_than_its_token_and_opens_no_other(tmp_path: P
             secret = new_token(journal, "brief", ["view"], now=clock.now(), seconds=600)
             entered = await http.post("/api/session", json={"secret": secret})
             assert 590 < int(re.findall(r"Max-Age=(\d+)", entered.headers["set-cookie"])[0]) <= 600
-            session = http.cookies["reyn_session"]
+            session = http.cookies["reyn_session_8300"]
             assert (await http.post("/api/session", json={"secret": session})).status_code == 401
             clock.advance(601)
             assert (await http.get("/api/runs")).status_code == 401

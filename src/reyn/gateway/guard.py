@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from reyn.errors import RequestRefused, RequestTooLarge, ReynError
 from reyn.gateway.problems import problem_response
-from reyn.gateway.site import SESSION_COOKIE
+from reyn.gateway.site import session_cookie
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -120,12 +120,12 @@ class RequestGuard:
         Raises:
             RequestRefused: The header is missing or wrong.
         """
-        if "authorization" in request.headers or SESSION_COOKIE not in request.cookies:
+        if "authorization" in request.headers or session_cookie(request) not in request.cookies:
             return
         if request.method in _SAFE or (request.url.path == "/api/session" and request.method == "POST"):
             return
         client = request.client.host if request.client else ""
-        principal = self._site.access.find(request.cookies[SESSION_COOKIE], client, is_session=True)
+        principal = self._site.access.find(request.cookies[session_cookie(request)], client, is_session=True)
         if request.headers.get("x-csrf-token") != principal.csrf:
             raise RequestRefused("the header `X-CSRF-Token` is missing or wrong")
         request.scope["reyn.principal"] = principal

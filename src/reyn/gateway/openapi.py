@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
+_SESSION = "The name ends with the port that the browser names, and begins with `__Host-` if the site is encrypted."
 _PROBLEM = {"$ref": _REF.format(name="ProblemDocument")}
 
 
@@ -34,7 +35,7 @@ def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "reyn_session"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "reyn_session_8300", "description": _SESSION},
             },
         },
     }

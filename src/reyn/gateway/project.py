@@ -11,7 +11,7 @@ from reyn._version import __version__
 from reyn.errors import AgentNotFound, InputInvalid, ReynError
 from reyn.gateway.metrics import metrics_text
 from reyn.gateway.operations import ApiCall, operation
-from reyn.gateway.site import SESSION_COOKIE
+from reyn.gateway.site import session_cookie
 from reyn.gateway.streams import change_stream
 from reyn.gateway.views import RunView, run_view
 from reyn.journal.kinds import AGENT_PREFIX
@@ -46,8 +46,9 @@ async def sign_in(call: ApiCall) -> Response:
     body = msgspec.json.encode(_session(call, principal))
     response = Response(body, media_type="application/json")
     secure = call.request.url.scheme == "https"
+    name = session_cookie(call.request)
     response.set_cookie(
-        SESSION_COOKIE, principal.secret, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure
+        name, principal.secret, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure
     )
     return response
 
@@ -63,7 +64,7 @@ def sign_out(call: ApiCall) -> Response:
     """End the session."""
     call.site.access.sign_out(call.principal)
     response = Response(status_code=204)
-    response.delete_cookie(SESSION_COOKIE, path="/")
+    response.delete_cookie(session_cookie(call.request), path="/", secure=call.request.url.scheme == "https")
     return response
 
 

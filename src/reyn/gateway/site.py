@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from reyn.journal import RunRow
     from reyn.journal.results import TokenScope
 
-SESSION_COOKIE = "reyn_session"
 _DAY = 24 * 3600 * 1_000_000
+
+
+def session_cookie(request: Request) -> str:
+    """Return the name of the cookie: each server of a host has its own, because cookies are shared by all ports."""
+    prefix = "__Host-" if request.url.scheme == "https" else ""
+    return f"{prefix}reyn_session" + (f"_{request.url.port}" if request.url.port else "")
 
 
 class Gateway:
@@ -81,7 +86,7 @@ class Gateway:
                     raise TokenMissing("the header `Authorization` has no bearer token")
                 principal = self.access.find(secret.strip(), client, is_session=False)
             else:
-                principal = self.access.find(request.cookies.get(SESSION_COOKIE, ""), client, is_session=True)
+                principal = self.access.find(request.cookies.get(session_cookie(request), ""), client, is_session=True)
         principal.check(scope)
         return principal
 
