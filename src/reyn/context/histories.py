@@ -6,6 +6,7 @@ one part with the new messages, so a conversation of many runs stores each messa
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.context.messages import NormalizedMessage
-from reyn.context.render import sent_text
+from reyn.context.render import READ_MORE, sent_text
 from reyn.context.tokens import estimate_tokens
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, check_closed
 from reyn.errors import HistoryInvalid, ReynError
@@ -28,6 +29,7 @@ MAX_PARTS = 256
 """A history of more parts is stored anew as one."""
 _CACHED = 64
 _decoder = msgspec.json.Decoder(tuple[NormalizedMessage, ...])
+_MARKER = re.compile(rf"(\n\[truncated: [^\n]*){READ_MORE}\{{[^\n]*\}}\]".encode())
 
 
 class Histories:
@@ -168,6 +170,21 @@ class RenderedMessages:
 def system_of(parts: StoredParts) -> str | None:
     """Return the hash of the system message of a history; `None` without one."""
     return next((part.system for part in reversed(parts) if part.system is not None), None)
+
+
+def outside(content: Callable[[str], bytes]) -> Callable[[str], bytes]:
+    """Return a reader of contents for a history that leaves its run.
+
+    The marker at the end of truncated content then names no file: in another run, the file of this name has other
+    content.
+    """
+
+    def read(name: str) -> bytes:
+        found = content(name)
+        marker = _MARKER.fullmatch(found, max(0, found.rfind(b"\n"))) if found.endswith(b"}]") else None
+        return found if marker is None else found[: marker.end(1)] + b"]"
+
+    return read
 
 
 def _no_content(name: str) -> bytes:

@@ -219,6 +219,7 @@ def next_digest(previous: str | None, result: str) -> str:
 
 READ_LENGTH = 2_000
 """Characters to read at once, as the truncation marker suggests. In any script, they fit the size cap of a result."""
+READ_MORE = " Read more with "
 
 
 def truncate(content: bytes, limit: int, name: str, reader: OpForm | None) -> bytes:
@@ -235,7 +236,7 @@ def truncate(content: bytes, limit: int, name: str, reader: OpForm | None) -> by
     more = ""
     if reader is not None:
         op = reader.example | {"path": path, "start": start, "length": READ_LENGTH}
-        more = f" Read more with {json.dumps(op, ensure_ascii=False)}"
+        more = f"{READ_MORE}{json.dumps(op, ensure_ascii=False)}"
     marker = f"\n[truncated: these are the first {start} characters of {len(content)} bytes.{more}]"
     return (beginning + marker).encode()
 

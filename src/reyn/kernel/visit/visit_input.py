@@ -86,7 +86,12 @@ async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Ta
         for number, one in enumerate(earlier, start=1)
     )
     if len(content.content) > limit:
-        shown, blobs = log.truncate_blob(f"{entry.step}.input", content, limit, tape), ()
+        is_said = is_reply or entry.input.type == USER_MESSAGE.name
+        text = plain_text(content.content) if is_said else "\0"
+        whole = content if "\0" in text else Blob.of(text.encode())  # no op reads NUL characters; JSON escapes them
+        if len(whole.content) > limit:
+            shown = log.truncate_blob(f"{entry.step}.input", whole, limit, tape)
+            blobs = blobs if is_said else ()
     blobs = (*blobs, *(one.content for one in earlier if one.is_new))
     types = {shown: USER_MESSAGE.name if is_reply else entry.input.type}
     types |= {name: one.type for (_, name), one in zip(reads, earlier, strict=True)}
