@@ -14,7 +14,6 @@ from reyn import ModelAnswer, ModelRequest, SyncRuntime, Usage
 from reyn.testing import ScriptedModel
 from tests.chat.support import reply, start_skill
 from tests.gateway.browser import IN_BROWSER, Site
-from tests.gateway.support import QUESTION
 from tests.models.fake_server import FakeServer, chunk, event, good, stream
 from tests.runtime.test_trials import add_case
 from tests.support import finish, go
@@ -99,11 +98,14 @@ def test_a_reply_in_progress_is_stopped_and_an_image_sent(page: Any, site: Site,
 def test_a_skill_runs_beside_a_chat_and_asks_in_place(page: Any, site: Site):
     agents = site.root / "reyn" / "agents"
     agents.mkdir(parents=True, exist_ok=True)
-    # One script for both: what does not fit is rejected, and the next answer taken.
-    own = {"type": "agent", "name": "helper", "skills": ["asker"], "allowed_ops": ["start_skill"]}
-    own["model"] = site.script(
-        "helper", start_skill("asker"), reply("It runs."), QUESTION, finish("thanks"), reply("Noted.")
-    )
+    folder = site.root / "reyn/project/poll"
+    (folder / "phases").mkdir(parents=True)
+    head = "type: skill\nname: poll\nentry: ask\nfinal_output: user_message\ngraph: {ask: [{else: end}]}\n"
+    (folder / "skill.md").write_text(f"---\n{head}---\n")
+    step = "preprocessor: [{ask_user: {question: 'Which one?', into: data.text}}]\n"
+    (folder / "phases/ask.md").write_text(f"---\ntype: phase\nname: ask\ninput: user_message\n{step}---\n")
+    own = {"type": "agent", "name": "helper", "skills": ["poll"], "allowed_ops": ["start_skill"]}
+    own["model"] = site.script("helper", start_skill("poll"), reply("It runs."), reply("Noted."))
     (agents / "helper.md").write_text(f"---\n{json.dumps(own)}\n---\nHelp.\n")
     page.goto(site.address("/chat"))
     page.get_by_label("Agent").select_option("helper")
