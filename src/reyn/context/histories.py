@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,11 +32,18 @@ _decoder = msgspec.json.Decoder(tuple[NormalizedMessage, ...])
 _MARKER = re.compile(rf"(\n\[truncated: [^\n]*){READ_MORE}\{{[^\n]*\}}\]".encode())
 
 
+class _Known(NamedTuple):
+    """A history in memory: its messages, and all content that its parts refer to."""
+
+    messages: NormalizedMessageList = NO_MESSAGES
+    blobs: tuple[Blob, ...] = ()
+
+
 class Histories:
     """Histories in memory, by their parts. The least recently used is dropped first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[StoredParts, NormalizedMessageList] = OrderedDict()
+        self._known: OrderedDict[StoredParts, _Known] = OrderedDict()
 
     def store(
         self,
@@ -44,13 +51,14 @@ class Histories:
         is_stored: Callable[[str], bool],
         scrub: Callable[[str], str] = str,
     ) -> tuple[StoredParts, tuple[Blob, ...]]:
-        """Return the parts of a history, and the new content.
+        """Return the parts of a history, and all content that they refer to.
 
-        If the history extends a known one, the cost depends only on the new messages.
+        A commit that refers to the parts has to bring all of it: runs that had it may be deleted until then. A journal
+        writes only what it does not have. If the history extends a known one, only the new messages are encoded.
 
         Args:
             messages: The history.
-            is_stored: Returns whether the journal has some content. A run that has the last part of a history has all.
+            is_stored: Returns whether the journal has had some content, so that its secrets were removed.
             scrub: Removes secrets from a text.
 
         Raises:
@@ -59,21 +67,21 @@ class Histories:
         check_closed(messages)
         text = scrub(messages.system.text) if messages.system is not None else ""
         system = Blob.of(text.encode()) if text.strip() else None
-        before = next(
+        before, known = next(
             (
-                parts
+                (parts, known)
                 for parts, known in reversed(self._known.items())
                 if len(parts) < MAX_PARTS
-                and messages.extends(known)
+                and messages.extends(known.messages)
                 and (system is not None or system_of(parts) is None)
-                and is_stored(parts[-1].content)
+                and all(is_stored(blob.hash) for blob in known.blobs)
             ),
-            (),
+            ((), _Known()),
         )
-        rest = messages.tail(messages.length - sum(part.messages for part in before))
+        rest = messages.tail(messages.length - known.messages.length)
         is_instructed = system is not None and system.hash != system_of(before)
         if not rest and not is_instructed:
-            return before, ()
+            return before, known.blobs
         new = tuple(_scrubbed(message, scrub) for message in rest)
         content = Blob.of(canonical(new))
         tokens, size, images = 0, 0, 0
@@ -86,11 +94,11 @@ class Histories:
         parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens, size, named, images))
         is_clean = all(one is other for one, other in zip(new, rest, strict=True))
         # A list that continues the caller's own one extends it; one with the same messages does not.
-        whole = (
-            messages.with_system(None) if is_clean else self._known.get(before, NormalizedMessageList()).append(*new)
-        )
-        self._remember(parts, whole)
-        return parts, (content, system) if system is not None and is_instructed else (content,)
+        whole = messages.with_system(None) if is_clean else known.messages.append(*new)
+        added = (content, system) if system is not None and is_instructed else (content,)
+        blobs = (*known.blobs, *added)
+        self._remember(parts, _Known(whole, blobs))
+        return parts, blobs
 
     def load(self, parts: StoredParts, content: Callable[[str], bytes]) -> NormalizedMessageList:
         """Return the messages of a history.
@@ -105,14 +113,17 @@ class Histories:
             if len(parts) > MAX_PARTS:
                 raise HistoryInvalid(f"the run's history has {len(parts)} parts; at most {MAX_PARTS} are stored")
             start = next((end for end in range(len(parts), 0, -1) if parts[:end] in self._known), 0)
-            known = self._known.get(parts[:start], NormalizedMessageList())
+            messages, blobs = self._known.get(parts[:start], _Known())
             try:
                 for part in parts[start:]:
-                    known = known.append(*_decoder.decode(content(part.content)))
+                    names = (part.content,) if part.system is None else (part.content, part.system)
+                    read = [Blob(name, content(name)) for name in names]
+                    messages, blobs = messages.append(*_decoder.decode(read[0].content)), (*blobs, *read)
             except (msgspec.MsgspecError, ReynError) as error:
                 raise HistoryInvalid(f"the run's history cannot be read: {error}") from error
+            known = _Known(messages, blobs)
         self._remember(parts, known)
-        return known
+        return known.messages
 
     def are_same(self, one: StoredParts, other: StoredParts, content: Callable[[str], bytes]) -> bool:
         """Return whether two histories have the same messages, which may be stored in different parts."""
@@ -124,13 +135,13 @@ class Histories:
     def known_part(self, messages: NormalizedMessageList) -> NormalizedMessageList:
         """Return a known history that a transcript begins with; an empty one if there is none."""
         for known in reversed(self._known.values()):
-            if messages.extends(known):
-                return known
+            if messages.extends(known.messages):
+                return known.messages
         return NormalizedMessageList()
 
-    def _remember(self, parts: StoredParts, messages: NormalizedMessageList) -> None:
-        _ = messages.digest  # computed once here, and inherited by every list that extends this one
-        self._known[parts] = messages
+    def _remember(self, parts: StoredParts, known: _Known) -> None:
+        _ = known.messages.digest  # computed once here, and inherited by every list that extends this one
+        self._known[parts] = known
         self._known.move_to_end(parts)
         while len(self._known) > _CACHED:
             self._known.popitem(last=False)

@@ -68,6 +68,10 @@ class BlobStore:
         self._recent += len(recent)
         self._seen = recent[-1][0] if recent else self._seen
 
+    def is_known(self, hash: str) -> bool:
+        """Return whether content was stored when this was last checked. Runs may have been deleted since."""
+        return hash in self._stored
+
     def store(self, blobs: Iterable[Blob]) -> None:
         """Store the blobs that are not known to be stored. If the transaction fails, `forget` has to be called."""
         stored = self._stored

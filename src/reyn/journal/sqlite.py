@@ -80,7 +80,8 @@ class SqliteJournal(StoredJournal["Select"]):
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         for blob in [one for batch in batches for one in batch.blobs if len(one.content) >= _LARGE_BLOB]:
-            self._commit((), blob)
+            if not self._blobs.is_known(blob.hash):
+                self._commit((), blob)
         results = self._commit(batches)
         if self._commits % _COMMITS_PER_CHECKPOINT == 0:
             self._db.checkpoint()

@@ -79,6 +79,9 @@ class Observers(NamedTuple):
     check: OutputCheck | None = None
 
 
+_MAX_HISTORY_CONTENT = 16_384
+
+
 @dataclass(kw_only=True, eq=False)
 class Services:
     """What the runs of a project use. Assign to a part that is opened on first use to replace it.
@@ -137,6 +140,8 @@ class Services:
         self.watchers: Watchers = base.watchers if base else Watchers()
         self.mcp: Connections = base.mcp if base else Connections(root)
         self.budget_log = BudgetLog(root)
+        self._history_content: set[str] = set()
+        """Content of histories that the journal has had. Commits bring it again, so none of it may be missing."""
         self._project_journal: SqliteJournal | None = None
         self.compile_skill = CompiledSkills(lambda: self.existing_journal, lambda: self.ops.vocabulary)
         if base is not None:
@@ -347,17 +352,22 @@ class Services:
         return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
 
     def store_history(self, history: NormalizedMessageList) -> StoredHistory:
-        """Return the parts of a history, and the content that the journal does not have."""
+        """Return the parts of a history, and the content that they refer to."""
         if not history:
             return (), ()
+        stored = self._history_content
 
         def is_stored(name: str) -> bool:
             try:
-                return bool(self.journal.blob(name))
+                return name in stored or bool(self.journal.blob(name))
             except BlobMissing:
                 return False
 
-        return HISTORIES.store(history, is_stored, self.roster.scrub)
+        parts, blobs = HISTORIES.store(history, is_stored, self.roster.scrub)
+        if len(stored) > _MAX_HISTORY_CONTENT:
+            stored.clear()
+        stored.update(blob.hash for blob in blobs)
+        return parts, blobs
 
     # -- models ---------------------------------------------------------------------------------------
 
