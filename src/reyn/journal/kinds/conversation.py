@@ -50,7 +50,7 @@ class PhaseAborted(Body, frozen=True):
 
     The transcript has the results of the tool calls that were completed, and says which ones were cancelled. `code` is
     set if the user did not abort the turn: the model did, or it gave no usable answer. If `ends` is true, the run fails
-    then.
+    then; `steps` is as in `phase_failed`.
     """
 
     phase: str
@@ -58,6 +58,7 @@ class PhaseAborted(Body, frozen=True):
     reason: DerivedText
     ends: bool
     code: str = ""
+    steps: ContentName | None = None
 
 
 @event("experience_remembered", v=1, origin="derived")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reyn.journal import Body
     from reyn.kernel.core.snapshot import Ending, RunState
     from reyn.skills import Skill
+    from reyn.skills.values import NodeSettings
 
 _ENVIRONMENT = ("RYN4", "RYN9")
 """Begin the codes of errors of the journal, of another process and of Reyn itself: no node handles them."""
@@ -128,11 +129,22 @@ def failure_in_visit(stop: Body, state: RunState, skill: Skill, call: str) -> No
             name = stop.error_name or error_name_of(code)
         case _:
             return None
+    return NodeFailed(code, reason, name, call) if _is_handled(settings, state, name) else None
+
+
+def handles_abort(state: RunState, skill: Skill) -> bool:
+    """Return whether the run goes on, at the same phase or at a handler, if the model aborts the visit in progress."""
+    settings = skill.nodes.get(state.phase)
+    if settings is None or skill.holds_conversation(state.phase):
+        return False
+    return _is_handled(settings, state, error_name_of(ModelAborted.code))
+
+
+def _is_handled(settings: NodeSettings, state: RunState, name: str) -> bool:
+    """Return whether an error of the visit in progress leads to another visit, of its node or of a handler."""
     retry = settings.retry
     is_retried = retry is not None and state.visit.attempt < retry.max and is_named(name, retry.on)
-    if not is_retried and _handler(settings.on_error, name) is None:
-        return None
-    return NodeFailed(code, reason, name, call)
+    return is_retried or _handler(settings.on_error, name) is not None
 
 
 def _handler(on_error: dict[str, str], name: str) -> str | None:

@@ -221,7 +221,8 @@ def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunStat
 
 def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "abort":
-        return replace(state, visit=replace(state.visit, is_open=False))
+        history = state.history.with_done(body.phase, body.done, body.steps)
+        return replace(state, visit=replace(state.visit, is_open=False), history=history)
     artifact, rollback = state.output.artifact, state.visit.rollback
     if artifact is None:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
@@ -262,6 +263,7 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     back = state.visit.rollback if body.ends else None
     visit = replace(state.visit, is_open=False, is_continued=False, rollback=back)
     received = state.received.aborted(body) if state.received is not None else None
+    state = replace(state, history=state.history.with_done(body.phase, (), body.steps))
     return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received, turn_end=body)
 
 

@@ -15,7 +15,7 @@ from reyn.errors import AnswersRejected, ModelAborted, StateFailed, StepFailed, 
 from reyn.journal import kinds
 from reyn.journal.summary import limit_of
 from reyn.kernel.core.effects import Pause, TurnInterrupted
-from reyn.kernel.core.errors_of_nodes import NodeFailed, VisitFault
+from reyn.kernel.core.errors_of_nodes import NodeFailed, VisitFault, handles_abort
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.deciding import ConditionFault, without_forbidden
@@ -27,7 +27,7 @@ from reyn.kernel.visit.skill_state import StateFault, change_of
 from reyn.kernel.visit.step_context import StepFault
 from reyn.kernel.visit.transcript_budget import fit_transcript
 from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult, execute_single_llm_phase, schedule_tool_batch
-from reyn.kernel.visit.visit_end import fail_visit, store_artifact
+from reyn.kernel.visit.visit_end import discard_visit, fail_visit, store_artifact
 from reyn.kernel.visit.visit_input import plain_input, prepare_input, read_overviews
 
 if TYPE_CHECKING:
@@ -88,8 +88,11 @@ async def visit(stages: Stages, phase: CompiledPhase, entry: Visit, tape: Tape) 
 
 def _end_turn(progress: VisitProgress, reason: str, code: str = "") -> None:
     """End a turn of a conversation without a reply. Its message and completed ops stay."""
-    entry, phase = progress.entry, progress.phase
-    progress.tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, not phase.follows_itself, code))
+    entry, log, ends = progress.entry, progress.log, not progress.phase.follows_itself
+    # A repetition finds the ops of the model in the transcript; its steps take over what these steps have done.
+    steps = log.steps.content() if ends and code and log.steps is not None else None
+    body = kinds.PhaseAborted(entry.phase, entry.visit, reason, ends, code, None if steps is None else steps.hash)
+    progress.tape.emit(body, *(() if steps is None else (steps,)))
 
 
 # -- before the first turn --------------------------------------------------------------------------
@@ -131,7 +134,7 @@ async def _take_turns(progress: VisitProgress, stages: Stages) -> None:
                 if is_filled_late:
                     verdict = await _checked(progress, verdict, stages.completion)
         if isinstance(verdict, Accepted):
-            return _commit(progress, verdict)
+            return await _commit(progress, verdict)
         if isinstance(verdict, Acting):
             await _act(progress, answer, verdict)
         elif isinstance(verdict, Rejected):
@@ -280,8 +283,8 @@ def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
     return any(form is None or form.effect_of(op) != "pure" for form, op in zip(forms, ops, strict=True))
 
 
-def _commit(progress: VisitProgress, verdict: Accepted) -> None:
-    """Emit the decision, its artifact and the end of the visit."""
+async def _commit(progress: VisitProgress, verdict: Accepted) -> None:
+    """Emit the decision, its artifact and the end of the visit. An abort that the node handles discards the visit."""
     phase, entry, log, tape = progress.phase, progress.entry, progress.log, progress.tape
     change: kinds.StateChange | None = None
     if phase.skill.state and verdict.artifact is not None:
@@ -289,6 +292,9 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             change = change_of(phase, verdict.artifact, tape)
         except StateFault as fault:
             raise VisitFault(StateFailed.code, f"phase `{phase.name}`: {fault.message}") from fault
+    discarded = None
+    if verdict.type == "abort" and handles_abort(tape.state, phase.skill):
+        discarded = await discard_visit(entry, log, tape)
     tape.emit(
         kinds.ControlDecided(
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
@@ -304,6 +310,8 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             reason, extra = verdict.reason, verdict.handoff
             hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
     rolls_back = phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
-    done, steps, blobs = log.completed() if rolls_back and (log.performed or log.steps) else ((), None, ())
+    if discarded is None and rolls_back and (log.performed or log.steps):
+        discarded = log.completed()
+    done, steps, blobs = discarded or ((), None, ())
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done, steps), *blobs)
     return None

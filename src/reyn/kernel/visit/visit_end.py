@@ -25,9 +25,14 @@ def store_artifact(
 
 
 async def fail_visit(entry: Visit, log: OpLog, fault: VisitFault, tape: Tape, calls: int = 0) -> None:
-    """Restore the files that the visit changed, then record its failure, after so many model calls."""
-    await log.restore_files(f"{entry.step}.restore", tape)
-    done, steps, blobs = log.completed()
+    """Record the failure of a visit, after so many model calls."""
+    done, steps, blobs = await discard_visit(entry, log, tape)
     code, name = fault.code, fault.error_name
     name = "" if name == error_name_of(code) else name
     tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, fault.reason, code, done, steps, name), *blobs)
+
+
+async def discard_visit(entry: Visit, log: OpLog, tape: Tape) -> tuple[tuple[str, ...], str | None, tuple[Blob, ...]]:
+    """Restore the files that a visit changed; return what else it did, which a repetition of it must not repeat."""
+    await log.restore_files(f"{entry.step}.restore", tape)
+    return log.completed()
