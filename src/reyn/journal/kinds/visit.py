@@ -323,7 +323,8 @@ class PhaseCompleted(Body, frozen=True):
     """A visit ended with a decision. `next_phase` is null at a finish or abort.
 
     `done` has the arguments of the unsafe ops that succeeded, if the skill can roll back to this visit or the node
-    handles its abort; `steps` is what its steps would not do again. The files of an abort that is handled were restored.
+    handles its abort; `steps` is what its steps would not do again. If the node handles an abort, the files that the
+    visit changed were restored.
     """
 
     phase: str
