@@ -54,6 +54,17 @@ def stored(project: Project, name: str) -> Any:
     return json.loads(project.journal.blob(name))
 
 
+@pytest.mark.parametrize("name", ["Bad Name", "PaymentDeclined", "", "x" * 300, "é"])
+def test_an_error_with_an_invalid_name_is_an_error(tmp_path: Path, name: str):
+    write_pay(tmp_path, "on_error: {payment_declined: ask, '*': refund}")
+    project = Project(tmp_path)
+    result = project.run("shop", [finish()], {"text": name})
+    assert result.path == ("pay", "refund")
+    [handled] = project.events("error_handled")
+    assert handled["error"] == "failed"
+    assert project.is_sound()
+
+
 def test_the_error_that_a_python_step_names_arrives_at_its_handler(tmp_path: Path):
     write_pay(tmp_path, "on_error: {payment_declined: ask, '*': refund}")
     project = Project(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from reyn.lint import lint_skill
 from tests.kernel.test_rule_nodes import EDGES
 from tests.rules import write_rules
+from tests.support import write_skill
 
 ELSE = "    - {else: pay}\n"
 
@@ -105,6 +106,20 @@ def test_the_input_of_a_node_without_a_file_has_to_follow_from_the_nodes_before_
 def test_findings_about_conditions(tmp_path: Path, edges: str, finding: str):
     graph = f"  review: {edges}\n  pay: [end]\n  refuse: [end]\n"
     assert finding in findings(write_rules(tmp_path, **EDGES | {"graph": graph}))
+
+
+@pytest.mark.parametrize("node", ["'@triage'", "quotes"])
+def test_a_condition_that_nothing_reads_is_an_error(tmp_path: Path, node: str):
+    graph = {
+        "first": [node.strip("'")],
+        node.strip("'"): {"last": {"text": "x", "when": "data.n > 3"}},
+        "last": ["end"],
+    }
+    keys = "nodes: {quotes: {all: {one: last}, as: answers}}\n" if node == "quotes" else ""
+    folder = write_skill(tmp_path, "s", graph, skill_keys=keys)
+    found = [one for one in findings(folder) if "nothing reads the condition" in one]
+    assert len(found) == 1, findings(folder)
+    assert " RYN180 " in found[0]
 
 
 def test_a_thousand_rules_take_a_second(tmp_path: Path):

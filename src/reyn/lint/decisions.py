@@ -42,9 +42,14 @@ def rules_of_nodes(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[
 
 
 def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
-    """Report conditions on edges that are not valid, are never true, or may leave a phase without any edge."""
+    """Report conditions that are not valid, are never true, may leave a phase without an edge, or have no reader."""
     document = loaded.document()
     for node in skill.conditions:
+        if skill.node_kind(node) != "phase":
+            message = f"`{node}` has no model that chooses an edge, so that nothing reads the condition"
+            fix = "let it lead to a node with rules"
+            yield document.finding(codes.BAD_RULE, message, "graph", node, fix=fix)
+            continue
         if not all(is_readable(skill, one) for one in (node, *successors(skill, node))):
             continue
         for one in compile_conditions(skill, node):

@@ -33,11 +33,16 @@ def is_error_name(name: object) -> bool:
 
 
 def named_error(value: Any) -> tuple[str, str] | None:
-    """Return the name and the message of an error as a value: `{"error": {"name": …, "message": …}}`."""
+    """Return the name and the message of an error as a value: `{"error": {"name": …, "message": …}}`.
+
+    One whose name is not valid is `failed`, and its message begins with that name.
+    """
     error = value.get("error") if isinstance(value, dict) and len(value) == 1 else None
-    if not isinstance(error, dict) or not is_error_name(error.get("name")):
+    name = error.get("name") if isinstance(error, dict) else None
+    if not isinstance(error, dict) or not isinstance(name, str):
         return None
-    return error["name"], str(error.get("message") or error["name"])[:2_000]
+    message = str(error.get("message") or name)[:2_000]
+    return (name, message) if is_error_name(name) else (FAILED, f"{name[:100]}: {message}")
 
 
 def name_of_result(result: dict[str, Any]) -> str:
