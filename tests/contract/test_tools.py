@@ -318,10 +318,39 @@ def test_text_around_a_decision_does_not_make_it_a_reply(before: str, after: str
         "```json\n{}\n```",
         f"First {decide('end')}, then {decide('end')}",
         f"```\n{decide('end')}\n```\n```\n{decide('abort')}\n```",
-        decide("elsewhere"),
+        '{"reason": "r", "choice": "B", "data": {}}',
+        '{"reason": "r", "choice": "B", "confidence": 1, "rest": "no decision"}',
+        '{"control": {"type": "slider", "label": "Volume"}}',
+        '{"colour": "red", "colour": "blue"}',
     ],
 )
 def test_a_reply_with_other_objects_is_a_text(text: str):
     verdict = REPLYING.judge(answer(text))
     assert isinstance(verdict, Accepted)
     assert verdict.artifact == {"type": "note", "data": {"text": text}}
+
+
+def _without(value: dict, key: str) -> dict:
+    return {name: part for name, part in value.items() if name != key}
+
+
+def _broken(decision: dict) -> list[str]:
+    """Return a decision with one error each."""
+    if "control" not in decision:
+        wrong = [("confidence", "high"), ("confidence", 2), ("reason", 1), ("choice", "escalate"), ("notes", "x")]
+        found = [decision | {key: value} for key, value in wrong] + [_without(decision, "reason")]
+    else:
+        control = decision["control"]
+        wrong = [("confidence", 1.5), ("confidence", "high"), ("reason", "no"), ("decision", "revise"), ("notes", "x")]
+        changed = [control | {key: value} for key, value in (*wrong, ("type", "escalate"), ("next_phase", 7))]
+        changed += [_without(control, key) for key in control]
+        found = [decision | {"control": one} for one in changed] + [decision | {"notes": "x"}]
+    texts = [json.dumps(one) for one in found]
+    return [*texts, *(f'{json.dumps(decision)[:-1]}, "{key}": 1}}' for key in decision)]
+
+
+@pytest.mark.parametrize("layout", ["{}", "```json\n{}\n```", "I decide: {}"])
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_a_decision_with_an_error_is_rejected_and_no_reply(decision: dict, layout: str):
+    for text in _broken(decision):
+        assert isinstance(REPLYING.judge(answer(layout.replace("{}", text))), Rejected), text

@@ -1118,7 +1118,7 @@ DECISIONS: dict[str, Any] = {
         },
         "artifact": {"type": "reply", "data": {"text": "hey"}},
     },
-    "no decision": {"reason": "r", "choice": "other", "confidence": 1, "data": {"text": "hey"}},
+    "no decision": {"reason": "r", "choice": "other", "data": {"text": "hey"}},
     "text": {"data": {"text": "hey"}},
 }
 

@@ -33,6 +33,7 @@ _SHORT_DECISION = compile_schema(
     closed({"reason": STRING, "choice": STRING, "confidence": CONFIDENCE, "data": {}}, optional=("confidence", "data"))
 )
 _SHORT_ACT = compile_schema(closed({"reason": STRING, "ops": {"type": "array", "minItems": 1}}, optional=("reason",)))
+_SHORT_KEYS = {"reason", "choice", "confidence", "data"}
 _FULL_KEYS = {"control", "control_ir", "artifact"}
 _SHORT_PATHS = (
     (re.compile(r"^\$\.artifact\.data"), "$.data"),
@@ -56,8 +57,10 @@ class ShortForm:
             self._candidates[ABORT] = None
 
     def is_decision(self, value: dict[str, Any]) -> bool:
-        """Return whether a value is a short decision for one of the choices."""
-        return _SHORT_DECISION.is_valid(value) and value["choice"] in self._candidates
+        """Return whether a value is meant as a short decision: it names a choice, or has no keys but those of one."""
+        if not isinstance(choice := value.get("choice"), str) or value.keys().isdisjoint(("reason", "confidence")):
+            return False
+        return choice in self._candidates or ("confidence" in value and value.keys() <= _SHORT_KEYS)
 
     def expand(self, value: dict[str, Any], probability: float | None) -> dict[str, Any] | Rejected:
         """Return the contract's object for a short answer; an answer in the full form is returned as it is.

@@ -16,7 +16,7 @@ import msgspec
 from reyn.config import Sizes
 from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path
 from reyn.contract.ops import Duty, OpRules
-from reyn.contract.parsing import parse
+from reyn.contract.parsing import objects, parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, answer_schema, closed
 from reyn.contract.verdicts import Accepted, Acting, Judgement, Rejected, bounded
 from reyn.jsonschema import Validator, compile_schema, lenient
@@ -37,6 +37,7 @@ _CONTROL = closed(
         "reason": closed({"summary": STRING}),
     }
 )
+_OF_CONTROL = {"type", "decision", "next_phase", "confidence"}
 _OPS = {"type": "array"}
 _DECISION = compile_schema(
     closed({"control": _CONTROL, "artifact": {}, "control_ir": _OPS}, optional=("artifact", "control_ir"))
@@ -142,27 +143,26 @@ class Contract:
     ) -> Judgement | str:
         """Judge native tool calls or a plain reply; return the content of an answer in JSON, to be judged as such.
 
-        Where a reply is asked for as text, an object of the contract is still a decision, and no text of a reply.
+        Where a reply is asked for as text, an object of the contract is still a decision, and no text of a reply: an
+        invalid one is rejected.
         """
         reply = tools.decode(text)
         if isinstance(reply, Rejected):
             return reply
         if reply.tool_calls:
             return self._judge_calls(tools, reply.tool_calls, is_truncated=is_truncated)
-        if not self.is_plain_text or self._is_object(reply.content):
+        if not self.is_plain_text or any(map(self._is_decision, objects(reply.content, self._sizes))):
             return reply.content
         return self._judge_reply(reply.content, is_truncated, probability)
 
-    def _is_object(self, text: str) -> bool:
-        """Return whether a text has one object, and that is one of the contract, in the full form or in the short one.
-
-        As in the other forms, a code fence or text around the object does not matter.
-        """
-        parsed = parse(text, self._sizes) if "{" in text else None
-        if parsed is None or isinstance(parsed, Rejected):
-            return False
+    def _is_decision(self, value: dict[str, Any]) -> bool:
+        """Return whether an object is meant as one of the contract, in the full form or in the short one."""
         assert self._short is not None
-        value = parsed.value
+        control = value.get("control")
+        if isinstance(control, dict) and (
+            control.get("type") in list(DECISIONS) or len(_OF_CONTROL & control.keys()) > 1
+        ):
+            return True
         return _DECISION.is_valid(value) or _ACT.is_valid(value) or self._short.is_decision(value)
 
     def reject_output(self, path: str, message: str) -> Rejected:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -58,6 +59,24 @@ def parse(text: str, sizes: Sizes) -> Parsed | Rejected:
     if not isinstance(value, dict):
         return Rejected("not_object", "$", f"the answer is a JSON {_json_name(value)}, not an object", dropped)
     return Parsed(value, dropped, artifact_json)
+
+
+def objects(text: str, sizes: Sizes) -> Iterator[dict[str, Any]]:
+    """Yield the object of a text, if there is one; one with a key twice is read in both ways."""
+    parsed = parse(text, sizes) if "{" in text else None
+    if isinstance(parsed, Parsed):
+        yield parsed.value
+    elif parsed is not None and parsed.rule == "duplicate_key":
+        for inner in (text, *_candidates(text)):
+            for hook in (dict, _first_of_each):
+                with suppress(ValueError, RecursionError):
+                    value = json.loads(inner, object_pairs_hook=hook, parse_int=_ignore, parse_float=_ignore)
+                    if isinstance(value, dict):
+                        yield value
+
+
+def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(reversed(pairs))
 
 
 _Decoded = tuple[Any, bytes | None]
