@@ -354,3 +354,30 @@ def _broken(decision: dict) -> list[str]:
 def test_a_decision_with_an_error_is_rejected_and_no_reply(decision: dict, layout: str):
     for text in _broken(decision):
         assert isinstance(REPLYING.judge(answer(layout.replace("{}", text))), Rejected), text
+
+
+CALLS = [("x", "file_read", READ), ("y", "nothing", {})]
+
+
+@pytest.mark.parametrize("contract", [REPLYING, DECIDING])
+@pytest.mark.parametrize("layout", ["{}", "```json\n{}\n```", "I stop: {}"])
+@pytest.mark.parametrize("decision", [ABORT, SHORT_ABORT])
+@pytest.mark.parametrize("called", [CALLS[:1], CALLS])
+def test_an_abort_beside_tool_calls_is_the_decision(contract: Contract, layout: str, decision: dict, called: list):
+    verdict = contract.judge(answer(layout.replace("{}", json.dumps(decision)), *called))
+    assert isinstance(verdict, Accepted)
+    assert (verdict.type, verdict.ops) == ("abort", ())
+    for text in _broken(decision):
+        if '"type": "escalate"' not in text and '"choice": "escalate"' not in text:
+            assert isinstance(contract.judge(answer(layout.replace("{}", text), *called)), Rejected), text
+
+
+@pytest.mark.parametrize("decision", [ABORT, SHORT_ABORT])
+def test_an_abort_beside_tool_calls_executes_none_where_it_is_not_allowed(decision: dict):
+    contract = Contract((END,), OPS, form="tools", allows_abort=False)
+    assert isinstance(contract.judge(answer(json.dumps(decision), *CALLS)), Rejected)
+
+
+@given(OBJECTS | st.text() | st.just(json.dumps(finish())) | st.just(decide("end")))
+def test_other_text_beside_tool_calls_does_not_stop_them(text: str):
+    assert REPLYING.judge(answer(text, *CALLS[:1])) == Acting((READ,), is_native=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from reyn import OSRuntime
 from reyn.errors import ChatStopped, ModelAborted, RunIdTaken
 from reyn.functions import LLMChat, llm_chat, llm_function, tool
 from reyn.journal import MemoryJournal
-from reyn.models import Message
+from reyn.models import Message, ModelAnswer
 from tests.functions.test_chat import Chatty, calls, unavailable
 
 SHORT_ABORT = {"reason": "no funds", "choice": "abort", "confidence": 1}
@@ -69,6 +70,8 @@ def settle(*amounts: int) -> Any:
 
 def answers_of(form: str, abort: dict[str, Any], *, has_key: bool) -> list[Any]:
     """A payment, an abort, then a reply."""
+    if form == "beside":
+        return [settle(7), ModelAnswer(json.dumps(abort), tool_calls=tuple(settle(9))), "Fine."]
     if form == "tools":
         return [settle(7), json.dumps(abort), "Fine."]
     act = {"reason": "x", "ops": [{"kind": "settle", "amount": 7}]}
@@ -108,13 +111,14 @@ def test_a_decision_inside_other_text_is_a_decision_and_no_text_of_a_reply(tmp_p
 
 @pytest.mark.parametrize("key", [None, "till"])
 @pytest.mark.parametrize(
-    ("form", "abort"), [("tools", SHORT_ABORT), ("tools", FULL_ABORT), ("short", SHORT_ABORT), ("short", FULL_ABORT)]
+    ("form", "abort"), list(itertools.product(("tools", "beside", "short"), (SHORT_ABORT, FULL_ABORT)))
 )
 def test_an_abort_ends_the_turn_and_the_next_message_goes_on(
     tmp_path: Path, form: str, abort: dict[str, Any], key: str | None
 ):
     async def scenario() -> None:
-        till = Till(tmp_path, *answers_of(form, abort, has_key=key is not None), form=form, key=key)
+        answers = answers_of(form, abort, has_key=key is not None)
+        till = Till(tmp_path, *answers, form=form.replace("beside", "tools"), key=key)
         async with till.runtime as runtime:
             with pytest.raises(ChatStopped, match="no funds") as stopped:
                 await till.chat("pay 7")

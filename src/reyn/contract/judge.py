@@ -21,6 +21,7 @@ from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, answer_s
 from reyn.contract.verdicts import Accepted, Acting, Judgement, Rejected, bounded
 from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT, reply_field
+from reyn.skills.values import ABORT
 from reyn.vocabulary.schemas import STRING
 
 if TYPE_CHECKING:
@@ -144,14 +145,18 @@ class Contract:
         """Judge native tool calls or a plain reply; return the content of an answer in JSON, to be judged as such.
 
         Where a reply is asked for as text, an object of the contract is still a decision, and no text of a reply: an
-        invalid one is rejected.
+        invalid one is rejected. An abort performs no ops, so the tool calls beside one are not executed.
         """
         reply = tools.decode(text)
         if isinstance(reply, Rejected):
             return reply
-        if reply.tool_calls:
+        if reply.tool_calls and not any(map(self._is_abort, objects(reply.content, self._sizes))):
             return self._judge_calls(tools, reply.tool_calls, is_truncated=is_truncated)
-        if not self.is_plain_text or any(map(self._is_decision, objects(reply.content, self._sizes))):
+        if (
+            reply.tool_calls
+            or not self.is_plain_text
+            or any(map(self._is_decision, objects(reply.content, self._sizes)))
+        ):
             return reply.content
         return self._judge_reply(reply.content, is_truncated, probability)
 
@@ -164,6 +169,14 @@ class Contract:
         ):
             return True
         return _DECISION.is_valid(value) or _ACT.is_valid(value) or self._short.is_decision(value)
+
+    def _is_abort(self, value: dict[str, Any]) -> bool:
+        if not self._is_decision(value):
+            return False
+        control = value.get("control")
+        return ABORT in (
+            (control.get("type"), control.get("decision")) if isinstance(control, dict) else (value.get("choice"),)
+        )
 
     def reject_output(self, path: str, message: str) -> Rejected:
         """Return the rejection of a final output that fits its schema; `path` leads to the error in its data."""
