@@ -26,6 +26,7 @@ from reyn.context.transcript import normalize
 from reyn.errors import CallStopped, ChatStopped, FunctionInvalid, HookFailed
 from reyn.functions import HookTurn, Image
 from reyn.journal import MemoryJournal
+from reyn.journal.kinds import Part
 from reyn.models import ToolCall
 from tests.functions.support import Answers, kinds, sync_runtime, value
 from tests.functions.test_chat import Chatty, add, calls
@@ -354,3 +355,24 @@ def test_a_hook_reads_what_the_model_would_see_in_any_order_of_the_fields(tmp_pa
     with SyncRuntime.open(tmp_path, model=Answers(finish()), journal=MemoryJournal(), hooks=[look]) as rt:
         assert rt.run("s", {"a": "1", "b": "2"}).ok
     assert [seen[0].index(f"{name}: ") for name in names] == sorted(seen[0].index(f"{name}: ") for name in names)
+
+
+@pytest.mark.parametrize("summary", ["", " \n\t", (), (Part(text=" "), Part())])
+def test_a_blank_summary_of_a_hook_stops_the_run(tmp_path: Path, summary: Any):
+    async def scenario() -> None:
+        called: list[HookTurn] = []
+
+        def summarise(turn: HookTurn) -> list[ContextMutation]:
+            called.append(turn)
+            return [ContextSummary(summary)] if len(called) == 2 else []
+
+        talk = Talk(tmp_path, "one", "two", hooks=[summarise])
+        await talk.agent("first")
+        with pytest.raises(ChatStopped, match="summarise`: the summary of a conversation is blank"):
+            await talk.agent("second")
+        [row] = talk.rt.runs.all()
+        [failed] = [event.data for event in talk.rt.runs.events(row.run_id) if event.kind == "llm_failed"]
+        assert failed["code"] == HookFailed.code
+        await talk.check()
+
+    asyncio.run(scenario())

@@ -244,10 +244,9 @@ class _Application:
     def _summarise(self, summary: Content, keep: int) -> None:
         messages = self._messages
         check_closed(messages)
-        if not summary:
-            raise MutationInvalid("the summary of a conversation is empty")
-        kept = recent_tail(messages, keep)
         replaced = message_of("user", summary, is_summary=True)
+        check_summary(replaced.content)
+        kept = recent_tail(messages, keep)
         self._messages = NO_MESSAGES.with_system(messages.system).append(replaced, *kept)
 
     # -- memory ---------------------------------------------------------------------------------------
@@ -266,6 +265,17 @@ class _Application:
     def _set_memory(self, memory: Memory) -> None:
         system = self._messages.system or NormalizedMessage("system", "")
         self._messages = self._messages.with_system(replace(system, marker=memory))
+
+
+def check_summary(summary: Content) -> None:
+    """Check that a summary says something: it is all that remains of the messages that it replaces.
+
+    Raises:
+        MutationInvalid: It is blank.
+    """
+    parts = (Part(text=summary),) if isinstance(summary, str) else summary
+    if all(part == Part(text=part.text) and not part.text.strip() for part in parts):
+        raise MutationInvalid("the summary of a conversation is blank")
 
 
 def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedMessage, ...]:

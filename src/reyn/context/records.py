@@ -24,6 +24,7 @@ from reyn.context.mutation import (
     ToolCancelled,
     ToolResult,
     UserMessage,
+    check_summary,
 )
 from reyn.context.render import frame_message, normalized, recorded_mutation
 from reyn.context.transcript import NormalizedMessageList
@@ -86,7 +87,7 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
     """Return a mutation as events record it; its texts and images are added to the blobs.
 
     Raises:
-        MutationInvalid: It is not a mutation.
+        MutationInvalid: It is not a mutation, or its summary is blank.
         MessageInvalid: A text is not valid Unicode.
         ImageInvalid: An image has no content.
     """
@@ -111,6 +112,7 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
             messages = tuple(replacement)
         case ContextSummary(content, keep, texts):
             messages = (message_of("user", content),)
+            check_summary(messages[0].content)
         case ExperienceRemember(text) | ExperienceForget(text):
             texts = (text,)
         case _:
