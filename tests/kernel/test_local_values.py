@@ -153,3 +153,13 @@ def test_local_values_are_checked_by_lint(tmp_path: Path):
     keys = 'nodes: {a: {check: [{expression: "local.found == 1"}, {validate: {schema: true, target: local.x}}]}}\n'
     found = findings(write_skill(tmp_path, "s", graph, phase_keys={"a": CHECK}, skill_keys=keys))
     assert sorted(one.partition(" ")[0] for one in found) == ["RYN124", "RYN181", "RYN181"]
+
+
+def test_a_diff_names_the_inputs_if_rules_have_read_the_same_summary(tmp_path: Path):
+    write_rules(tmp_path)
+    project = Project(tmp_path)
+    for run, text in (("a", "abcd"), ("b", "abcde")):
+        project.run("s", [finish()], {"text": text}, run_id=run)
+    with project.open([]) as rt:
+        report = rt.runs.diff("a", "b")
+    assert (report.cause, report.decisions) == ("input", 0)

@@ -102,12 +102,15 @@ def _explain(
     """Return why two decisions differ, with both values, and the frame part that differs."""
     if one is not None and other is not None and one.phase == other.phase and one.read != other.read:
         return "condition", _read_difference(one, other), ""
-    is_same_request = one is not None and other is not None and one.request == other.request
+    is_same_request = one is not None and other is not None and one.request == other.request != ""
     difference = None if is_same_request else _start_difference(a, b, content)
     if difference is not None:
         return *difference, ""
     if one is None or other is None:
         return "end", f"`{a.run_id if one is None else b.run_id}`", ""
+    if one.phase == other.phase and one.read and not one.request:
+        names = ", ".join(f"`{name}`" for name in one.read)
+        return "condition", f"of {names}, the journal has a summary, which is the same", ""
     if one.message != other.message:
         return "message", f"{one.message!r} and {other.message!r}", ""
     if one.request != other.request:
