@@ -153,3 +153,22 @@ def test_a_schema_with_a_name_stays_what_it_is_for_combinators_that_refer_to_it(
     relaxed = lenient(schema)
     assert accepts(relaxed, {"x": {}})
     assert not accepts(relaxed, {"y": {}})
+
+
+SELECTING = [
+    *({word: [INNER]} for word in ("anyOf", "oneOf", "allOf")),
+    {"not": INNER},
+    {"if": INNER, "then": INNER, "else": INNER},
+    {"contains": INNER},
+    {"dependentSchemas": {"a": INNER}},
+    {"$schema": DRAFT_7, "dependencies": {"a": INNER}},
+]
+
+
+@pytest.mark.parametrize("schema", SELECTING, ids=lambda schema: list(schema)[-1])
+def test_a_part_that_is_a_condition_keeps_its_demands(schema: dict[str, Any]):
+    identity = {key: part for key, part in schema.items() if key == "$schema"}
+    inner = {key: part for key, part in schema.items() if key != "$schema"}
+    nested = identity | {"properties": {"x": inner}}
+    assert lenient(schema) == schema
+    assert lenient(nested) == nested

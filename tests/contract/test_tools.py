@@ -381,3 +381,10 @@ def test_an_abort_beside_tool_calls_executes_none_where_it_is_not_allowed(decisi
 @given(OBJECTS | st.text() | st.just(json.dumps(finish())) | st.just(decide("end")))
 def test_other_text_beside_tool_calls_does_not_stop_them(text: str):
     assert REPLYING.judge(answer(text, *CALLS[:1])) == Acting((READ,), is_native=True)
+
+
+def test_the_object_in_the_only_fence_counts_beside_one_in_prose():
+    text = f"I could answer {decide('end')}, but:\n```json\n{json.dumps(ABORT)}\n```"
+    verdict = REPLYING.judge(answer(text))
+    assert isinstance(verdict, Accepted)
+    assert (verdict.type, verdict.dropped) == ("abort", len(text) - len(json.dumps(ABORT)))

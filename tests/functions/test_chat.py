@@ -1146,3 +1146,15 @@ def test_all_views_of_a_reply_agree_if_the_text_is_a_decision(tmp_path: Path, na
         assert len(set(views)) == 1, views
 
     asyncio.run(scenario())
+
+
+def test_the_lines_of_a_message_are_indented_and_those_of_a_history_are_verbatim(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, "ok", "ok")
+        text = " one\n# two\n"
+        await world.agent(text)
+        assert world.model.seen() == [("user", "one\n  # two")]
+        await world.agent("and?", [{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}])
+        assert world.model.seen()[0] == ("user", text)
+
+    asyncio.run(scenario())

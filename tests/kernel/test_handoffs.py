@@ -670,3 +670,9 @@ def test_the_handoff_of_a_fan_out_has_the_reason_of_each_branch(tmp_path: Path, 
         set(reasons),
     )
     assert project.is_sound()
+
+
+def test_a_handoff_has_the_risks_of_its_own_phase_alone(tmp_path: Path):
+    project = make(tmp_path)
+    assert project.run("rpi", ANSWERS).ok
+    assert [list(one.open_risks) for one in handoffs_of(project)] == [["slow disks"], [], []]

@@ -344,3 +344,22 @@ def test_after_a_rejection_a_model_is_asked_for_what_it_may_answer(root: Path, s
         assert told.splitlines()[-1].startswith(again)
         assert ("JSON" in told.splitlines()[-1]) is ("JSON" in again)
         check_sound(rt, "k")
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+@pytest.mark.parametrize("keys", ["conversation: true\n", "conversation: {stays_open: true}\n"])
+def test_a_conversation_that_stays_open_asks_once_more_without_ops(tmp_path: Path, retries: int, keys: str):
+    write_skill(
+        tmp_path,
+        "desk",
+        {"talk": ["talk"]},
+        inputs={"talk": "user_message"},
+        ops={"talk": "file"},
+        phase_keys={"talk": keys},
+    )
+    model = NativeModel(["", "", "", "", ""])
+    with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), max_phase_retries=retries, trust=True) as rt:
+        rt.run("desk", "Hello", run_id="k")
+        prompts = [event.kind for event in rt.runs.events("k")].count("llm_requested")
+        assert prompts == retries + (2 if "stays_open" in keys else 1)
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
