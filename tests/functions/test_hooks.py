@@ -27,7 +27,7 @@ from reyn.errors import CallStopped, ChatStopped, FunctionInvalid, HookFailed
 from reyn.functions import HookTurn, Image
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Part
-from reyn.models import ToolCall
+from reyn.models import ModelAnswer, ToolCall
 from tests.functions.support import Answers, kinds, sync_runtime, value
 from tests.functions.test_chat import Chatty, add, calls
 from tests.support import finish, write_skill
@@ -55,6 +55,19 @@ class Talk:
 
     def seen(self, call: int = -1) -> list[str]:
         return [text for _, text in self.model.seen(call)]
+
+
+class Summarising(Chatty):
+    """Answers each message, and each request for a summary with the same text."""
+
+    def __init__(self, summary: str) -> None:
+        super().__init__()
+        self._summary = summary
+
+    async def complete(self, request: Any) -> Any:
+        self.requests.append(request)
+        is_summary = "Summarise the conversation" in request.messages[-1].text
+        return ModelAnswer(self._summary if is_summary else f"answer {len(self.requests)}")
 
 
 def test_mutations_of_a_hook_are_part_of_the_conversation_and_are_replayed_without_it(tmp_path: Path):
@@ -374,5 +387,50 @@ def test_a_blank_summary_of_a_hook_stops_the_run(tmp_path: Path, summary: Any):
         [failed] = [event.data for event in talk.rt.runs.events(row.run_id) if event.kind == "llm_failed"]
         assert failed["code"] == HookFailed.code
         await talk.check()
+
+    asyncio.run(scenario())
+
+
+NOTE = "Note: the shop closes at 18:00. " * 20
+
+
+def add_note(turn: HookTurn) -> list[ContextMutation]:
+    return [UserMessage(NOTE)]
+
+
+def add_note_by_replacing(turn: HookTurn) -> list[ContextMutation]:
+    return [ContextReplace(normalize([*turn.messages, {"role": "user", "content": NOTE}]))]
+
+
+def redact(turn: HookTurn) -> list[ContextMutation]:
+    *before, last = turn.messages
+    return [ContextReplace(normalize([*before, {"role": "user", "content": last.text.replace("euros", "***")}]))]
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+@pytest.mark.parametrize("hook", [add_note, add_note_by_replacing, redact])
+@pytest.mark.parametrize("summary", ['{"summary": "All so far."}', "no JSON"])
+def test_the_message_of_the_user_is_never_compacted(tmp_path: Path, hook: Any, summary: str, is_keyed: bool):
+    async def scenario() -> None:
+        model = Summarising(summary)
+        rt = OSRuntime.open(tmp_path, model=model, journal=MemoryJournal(), trust=True)
+
+        @llm_chat(runtime=rt, hooks=[hook], max_tokens=300)
+        async def agent(message: str, history: Any = None) -> None:
+            """You talk."""
+
+        reply: Any = None
+        for number in range(5):
+            text = f"Question {number}: pay euros?" + " w" * 150
+            if is_keyed:
+                reply = await agent.options(key="k")(text)
+            else:
+                reply = await agent(text, reply.history if reply is not None else None)
+            shown = text.replace("euros", "***") if hook is redact else text
+            assert shown in [message.text for message in model.requests[-1].messages], number
+            assert shown in [message.text for message in reply.history]
+        assert [message.is_from_hook for message in reply.history].count(True) == (hook is not redact)
+        for row in rt.runs.all():
+            assert (await rt.runs.replay(row.run_id)).events == rt.runs.verify(row.run_id).events
 
     asyncio.run(scenario())

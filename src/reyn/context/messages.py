@@ -52,6 +52,7 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
         marker: The memory of the conversation; only on a system message.
         base: The prompt that a compiled system message began with, before advice about tools and the memory.
         is_results: Whether a message with a text has the results of ops, which Reyn says on the user's behalf.
+        is_from_hook: Whether a hook added the message on the user's behalf.
     """
 
     parts: tuple[Part, ...] = ()
@@ -61,6 +62,7 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     marker: Memory | None = None
     base: Content | None = None
     is_results: bool = False
+    is_from_hook: bool = False
 
     @property
     def content(self) -> Content:
@@ -69,15 +71,19 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
 
     @property
     def is_said(self) -> bool:
-        """Whether a user says it: not a summary, and not op results."""
-        is_results = self.is_results or self.parts[:1] == RESULTS_PARTS
-        return self.role == "user" and not self.is_summary and not is_results
+        """Whether a user says it: not a summary, not op results, and not what a hook added."""
+        return self.role == "user" and not (self.is_summary or self._has_results or self.is_from_hook)
 
     @property
     def shows_images(self) -> bool:
         """Whether it has images other than those in results of ops, whose text says what they are."""
         has_images = bool(self.images) or any(part.image is not None for part in self.parts)
-        return has_images and (self.is_said or self.role != "user") and self.role != "tool"
+        is_input = self.role == "user" and not (self.is_summary or self._has_results)
+        return has_images and (is_input or self.role != "user") and self.role != "tool"
+
+    @property
+    def _has_results(self) -> bool:
+        return self.is_results or self.parts[:1] == RESULTS_PARTS
 
 
 def message_of(role: Role, content: Content, **fields: Any) -> NormalizedMessage:

@@ -69,10 +69,14 @@ class MultimodalToolResult(ContextMutation, frozen=True):
 
 
 class UserMessage(ContextMutation, frozen=True):
-    """The user, or the system on the user's behalf, says something. An empty message adds nothing."""
+    """The user, or the system on the user's behalf, says something. An empty message adds nothing.
+
+    `is_from_hook` is true if a hook added it: then it does not begin a turn. Reyn sets it.
+    """
 
     content: Content
     images: tuple[Image, ...] = ()
+    is_from_hook: bool = False
 
     def __post_init__(self) -> None:
         content: Any = self.content  # a program may pass a list
@@ -193,8 +197,8 @@ class _Application:
         match mutation:
             case AssistantMessage(content, calls):
                 self._append(message_of("assistant", content, tool_calls=calls))
-            case UserMessage(content, images):
-                self._append(message_of("user", content, images=images))
+            case UserMessage(content, images, is_from_hook):
+                self._append(message_of("user", content, images=images, is_from_hook=is_from_hook))
             case ToolResult(call, content):
                 self._close(message_of("tool", content, tool_call_id=call))
             case MultimodalToolResult(call, content, images):

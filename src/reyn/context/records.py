@@ -100,8 +100,8 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
             messages = (message_of("tool", content, tool_call_id=call),)
         case MultimodalToolResult(call, content, images):
             messages = (message_of("tool", content, images=images, tool_call_id=call),)
-        case UserMessage(content, images):
-            messages = (message_of("user", content, images=images),)
+        case UserMessage(content, images, is_from_hook):
+            messages = (message_of("user", content, images=images, is_from_hook=is_from_hook),)
         case AssistantTruncated(content, reason):
             messages = (message_of("assistant", content, status="truncated", reason=reason),)
         case ToolCancelled(call, _, reason, is_unknown, details):

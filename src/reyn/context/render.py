@@ -272,7 +272,7 @@ def frame_message(message: NormalizedMessage) -> FrameMessage:
     """Return a message as it is recorded."""
     parts = message.parts or (Part(text=message.text),)
     if message.role in ("system", "user"):
-        return FrameMessage(message.role, parts, summary=message.is_summary)
+        return FrameMessage(message.role, parts, summary=message.is_summary, hook=message.is_from_hook)
     calls = tuple(CallRef(call.id, call.name) for call in message.tool_calls)
     return FrameMessage(message.role, parts, calls, message.tool_call_id, message.status, message.reason)
 
@@ -281,7 +281,16 @@ def normalized(message: FrameMessage) -> NormalizedMessage:
     """Return a recorded message as a message of a transcript."""
     calls = tuple(ToolCall(call.id, call.name, "") for call in message.calls)
     return NormalizedMessage(
-        message.role, "", (), calls, message.call_id, message.parts, message.summary, message.status, message.reason
+        message.role,
+        "",
+        (),
+        calls,
+        message.call_id,
+        message.parts,
+        message.summary,
+        message.status,
+        message.reason,
+        is_from_hook=message.hook,
     )
 
 
@@ -299,7 +308,7 @@ def recorded_mutation(message: FrameMessage) -> ContextMutation:
             return MultimodalToolResult(message.call_id, message.parts, ())
         case "tool":
             return ToolResult(message.call_id, message.parts)
-    return UserMessage(message.parts)
+    return UserMessage(message.parts, is_from_hook=message.hook)
 
 
 def rendered_message(
@@ -342,6 +351,7 @@ def rendered_message(
         status=message.status,
         reason=message.reason,
         is_results=message.parts[:1] == RESULTS_PARTS,
+        is_from_hook=message.is_from_hook,
     )
 
 

@@ -101,7 +101,8 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
     `status` is `truncated` for an answer that was aborted, `cancelled` for a call without a result, and `unknown` for
-    one that was interrupted and may have taken effect. `summary` is true if the message replaced older ones.
+    one that was interrupted and may have taken effect. `summary` is true if the message replaced older ones, `hook` if
+    a hook added it on the user's behalf.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -111,6 +112,7 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
     summary: bool = False
+    hook: bool = False
 
 
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -166,6 +166,7 @@ class HookPatch:
                 mutation = replace(mutation, keep=max(0, keep - len(self._effect.correction)))
             case UserMessage(content, images):
                 self.needs_images = self.needs_images or message_of("user", content, images=images).shows_images
+                mutation = replace(mutation, is_from_hook=True)
         blobs: list[Blob] = []
         self.records.append(record_mutation(mutation, blobs, self._scrub))
         self.blobs += blobs
@@ -175,12 +176,23 @@ class HookPatch:
         """Return a replacement with the messages of the turn as they are recorded, and without the correction."""
         listed = [(message, turn.recorded(message)) for message in messages]
         self.needs_images = any(known is None or self._before[1] for one, known in listed if one.shows_images)
-        recorded = [known or message for message, known in listed]
+        recorded = [known or _added(message) for message, known in listed]
+        corrections = {*map(id, self._effect.correction)}
+        every = [turn.recorded(message) for message in turn.messages]
+        said = [one for one in every if one is not None and one.is_said and id(one) not in corrections]
+        if not said or all(known is not said[-1] for _, known in listed):
+            # The user's message was changed, for instance to remove what the model must not see.
+            recorded = [known or message for message, known in listed]
         if count := len(self._effect.correction):
             is_last = [*map(id, recorded[-count:])] == [*map(id, self._effect.correction)]
             recorded = recorded[:-count] if is_last else recorded
             self.drops_correction = not is_last
         return ContextReplace(NormalizedMessageList(recorded))
+
+
+def _added(message: NormalizedMessage) -> NormalizedMessage:
+    """Return a message that a hook added, marked as such if it is one of the user."""
+    return replace(message, is_from_hook=True) if message.is_said else message
 
 
 class HookCaller:
