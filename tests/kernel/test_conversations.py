@@ -481,14 +481,42 @@ def test_a_list_that_continues_the_callers_own_is_stored_in_parts(project: Proje
     assert [part["messages"] for part in started["history"]] == [200, 2, 2]
 
 
-def test_a_long_history_is_compacted_as_a_whole(tmp_path: Path):
+@pytest.mark.parametrize("summary", ["Much was said.", ""])
+def test_the_most_recent_messages_of_a_history_stay_when_it_is_compacted(tmp_path: Path, summary: str):
     write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
     project = Project(tmp_path)
-    history = [{"role": role, "content": "x" * 900} for role in ("user", "assistant")]
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    recent = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "seen"},
+        {"role": "assistant", "content": "Shall I pay?"},
+    ]
+    old = [{"role": role, "content": "x" * 900} for role in ("user", "assistant")]
+    answers = [{"summary": summary}] * (1 if summary else 3)
+    with project.open([*answers, finish("Bye.")]) as rt:
+        assert rt.run("talk", "Yes.", run_id="k", history=[*old, *recent]).status == "finished"
+        request = list(project.model.requests[-1].messages)[1:]
+        first = summary or "(The older messages were left out: they could not be summarised.)"
+        assert request[0].text == f"# Summary of the conversation so far\n{first}"
+        assert [message.role for message in request[1:]] == ["user", "assistant", "tool", "assistant", "user"]
+        assert [message.text for message in request[1:]] == ["Look.", "", "seen", "Shall I pay?", "Yes."]
+        assert request[2].tool_calls[0].arguments == '{"at": 1}'
+        assert [message.text for message in rt.runs.transcript("k")][:5] == [message.text for message in request[:5]]
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("size", [40, 900])
+def test_the_recent_part_of_a_compacted_history_is_bounded(tmp_path: Path, size: int):
+    write_talk(tmp_path, "conversation: {max_tokens: 1000}\n")
+    project = Project(tmp_path)
+    roles = ("user", "assistant")
+    history = [{"role": role, "content": f"{number} " + "x" * size} for number in range(60) for role in roles]
     with project.open([{"summary": "Much was said."}, finish("Bye.")]) as rt:
         assert rt.run("talk", "And now?", run_id="k", history=history).status == "finished"
-        assert texts(project, 1) == ["# Summary of the conversation so far\nMuch was said.", "And now?"]
-        assert rt.runs.transcript("k")[0].text.startswith("# Summary")
+        kept = texts(project, 1)[1:-1]
+        assert kept == [message["content"] for message in history][-len(kept) :]
+        assert 0 < sum(map(len, kept)) <= 1000
     assert project.is_sound()
 
 

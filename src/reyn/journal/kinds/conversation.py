@@ -148,7 +148,8 @@ class ContextCompacted(Body, frozen=True):
     """A summary replaced the older messages of a conversation; with an `error`, a note that they are left out.
 
     `call` is the model call that wrote the `summary`, or failed. The last `kept` messages stay, among them the whole
-    current turn, which begins with the last message of the user.
+    current turn, which begins with the last message of the user. `recent` are those of them that are part of the
+    history that the run started with.
     `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript, and
     `size_after` is its length in bytes.
     """
@@ -162,6 +163,7 @@ class ContextCompacted(Body, frozen=True):
     tokens_after: Annotated[Count, _Rendered]
     size_after: Annotated[Count, _Rendered] = 0
     error: DerivedText = ""
+    recent: Annotated[tuple[FrameMessage, ...], _Rendered] = ()
 
 
 @event("message_queued", v=1, origin="outside")

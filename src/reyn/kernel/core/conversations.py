@@ -25,7 +25,7 @@ from reyn.context.compile import compile_messages
 from reyn.context.histories import HISTORIES, outside, system_of
 from reyn.context.messages import Memory, NormalizedMessage
 from reyn.context.records import mutation_of
-from reyn.context.render import recorded_mutation, rendered_message
+from reyn.context.render import normalized, recorded_mutation, rendered_message
 from reyn.context.selfref import forget, memory_text, remember
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import MutationInvalid
@@ -203,7 +203,11 @@ def _changed(conversation: Transcript, body: TranscriptChange) -> Transcript:
             return msgspec.structs.replace(conversation, wants_compaction=True)
         case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):
             return conversation.mutated([ExperienceForget(name)])
-    conversation = msgspec.structs.replace(conversation, history=(), tokens=0, size=0, wants_compaction=False)
+    own = conversation.messages
+    whole = NormalizedMessageList(map(normalized, body.recent)).with_system(own.system).append(*own.tail(own.length))
+    conversation = msgspec.structs.replace(
+        conversation, messages=whole, history=(), tokens=0, size=0, wants_compaction=False
+    )
     summary = ContextSummary(summary_parts(body.summary), body.kept)
     return conversation.mutated([summary], body.tokens_after, body.size_after)
 

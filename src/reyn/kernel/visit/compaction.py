@@ -19,6 +19,7 @@ from reyn.context import (
     estimate_tokens,
 )
 from reyn.context.mutation import recent_tail
+from reyn.context.records import stored_message
 from reyn.context.render import frame_message, sent_text
 from reyn.contract.parsing import parse
 from reyn.contract.verdicts import Rejected
@@ -61,6 +62,8 @@ class CompactionPlan(NamedTuple):
     """The plan of a compaction: the messages to replace, the number of messages to keep, and the size before."""
 
     older: NormalizedMessageList
+    recent: tuple[NormalizedMessage, ...]
+    """The messages to keep that are part of the history that the run started with."""
     kept: int
     kept_tokens: int
     kept_size: int
@@ -108,7 +111,7 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
         if kept and kept_tokens + size > most_kept:
             break
         kept, kept_tokens = kept + 1, kept_tokens + size
-    stay = recent_tail(conversation.messages, kept)  # a history is replaced as a whole
+    stay = recent_tail(messages, kept)
     kept = len(stay)
     older = messages.tail(messages.length)[: messages.length - kept]
     if all(message.is_summary for message in older):
@@ -117,7 +120,8 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     kept_tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
     most = max(400, max_tokens * _CHARS_PER_TOKEN // TAIL_SHARE)
     before, needs = conversation.tokens, context.needs_images
-    return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, size, before, most, needs)
+    recent = stay[: max(0, kept - conversation.messages.length)]
+    return CompactionPlan(NormalizedMessageList(older), recent, kept, kept_tokens, size, before, most, needs)
 
 
 async def compact(plan: CompactionPlan, phase: CompiledPhase, context: TurnContext, before: str, tape: Tape) -> int:
@@ -175,10 +179,12 @@ def _record(plan: CompactionPlan, phase: str, call: str, summary: str, tape: Tap
     content = Blob.of(summary.encode())
     text = "".join(part.text for part in summary_parts(content.hash)) + summary
     tokens, size = plan.kept_tokens + estimate_tokens(text), plan.kept_size + len(text.encode())
+    blobs = [content]
+    recent = tuple(stored_message(message, blobs) for message in plan.recent)
     compacted = kinds.ContextCompacted(
-        phase, call, content.hash, plan.kept, plan.older.length, plan.tokens, tokens, size, error
+        phase, call, content.hash, plan.kept, plan.older.length, plan.tokens, tokens, size, error, recent
     )
-    tape.emit(compacted, content)
+    tape.emit(compacted, *blobs)
 
 
 def _summary(text: str, sizes: Sizes, validator: Any) -> str | Rejected:
