@@ -5,6 +5,7 @@ import signal
 import socket
 import sqlite3
 import warnings
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,15 @@ def own_configuration(
     """Give each test a user configuration of its own, which does not exist yet; also to the processes it starts."""
     folder = tmp_path_factory.getbasetemp() / f"config-{abs(hash(request.node.nodeid)):x}"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+
+
+@pytest.fixture(autouse=True)
+def no_project_above(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail a test that makes a project of a folder above those of the tests: it would be the project of all others."""
+    yield
+    folder = tmp_path_factory.getbasetemp()
+    projects = [str(one) for one in (folder, *folder.parents) if (one / "reyn.yaml").exists()]
+    assert projects == [], "a folder above those of the tests is a project"
 
 
 @pytest.fixture(autouse=True)

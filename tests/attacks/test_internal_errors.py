@@ -24,10 +24,29 @@ import yaml
 from reyn.cli.app import app
 from reyn.config import Config
 from tests.cli.conftest import here, reyn
+from tests.support import two_phases
 
 __all__ = ["here", "reyn"]  # fixtures
+# A command may write where an argument says, and `/` can be written by root: nobody can write in `/proc`.
 ODD = [
-    *("", " ", ".", "..", "/", "//", "~", "~/x", "~nouser/x", "-", "--", "-1", "0", "nan", "1e400", "9" * 30),
+    *(
+        "",
+        " ",
+        ".",
+        "..",
+        "/proc/self",
+        "//proc",
+        "~",
+        "~/x",
+        "~nouser/x",
+        "-",
+        "--",
+        "-1",
+        "0",
+        "nan",
+        "1e400",
+        "9" * 30,
+    ),
     *("x" * 5_000, "scripted:~/x"),
     *("{", "[]", '{"a": 1e999}', '{"a":' * 600, '{"text": "x"}', '{"decision": 1}', "[", "**/[", "*", "%s%n", "🙂"),
     *("\x1b[31m", "\ud800", "\udcff", "\u202e", "a/../../b", ":", "a:b:c", "=", "a=b", "run_tokens=", "run_tokens=-1"),
@@ -47,6 +66,15 @@ LOOKS: tuple[tuple[str, ...], ...] = (
     ("trust", "--yes"), ("frame", "pair", '{"text": "x"}'), ("permissions", "pair"), ("skills",), ("usage",),
     ("agents",),
 )  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose parents are folders of the test, too: `init ..` is a command like any other."""
+    root = tmp_path / "outer" / "project"
+    root.mkdir(parents=True)
+    two_phases(root)
+    return root
 
 
 @pytest.fixture
