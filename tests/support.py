@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import select
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +135,24 @@ def is_readable(descriptor: int, seconds: float | None = 0) -> bool:
     poll = select.poll()  # unlike `select`, it takes descriptors above 1,023
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the CPU time that this thread spends, without collections of what earlier tests of the process left."""
+    gc.collect()
+    gc.freeze()
+    started = time.thread_time()
+    try:
+        work()
+        return time.thread_time() - started
+    finally:
+        gc.unfreeze()
+
+
+def grows_too_fast(look: Callable[[int], object], size: int) -> bool:
+    """Return whether four times the size takes clearly more than four times as long, in each of three tries.
+
+    Quadratic time is sixteen times as long.
+    """
+    look(10)
+    return all(seconds_of(lambda: look(4 * size)) > 8 * seconds_of(lambda: look(size)) + 0.5 for _ in range(3))

@@ -1,7 +1,7 @@
 """Texts that take minutes to look at: normalization of Unicode, and the rules of lint on instructions.
 
 The attacker writes a page, an answer, a skill or a path. The oracle is processor time for one size against the time for
-four times it: quadratic time is sixteen times as long, and half a second of noise is allowed.
+four times it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import time
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +22,10 @@ from reyn.documents.unicode_forms import has_many_marks, to_normal_form
 from reyn.journal.listing import words_of
 from reyn.lint import lint_skill
 from reyn.workspace.paths import folded
-from tests.support import write_skill
+from tests.support import grows_too_fast, write_skill
 
 FORMS = ["NFC", "NFD", "NFKC", "NFKD"]
 MARKS = ["\u0301", "\u0323\u0301", "\u0f73", "\u0344", "\u3099\u0334", "\ufdfa\u0301\u0323", "\U0001d165\u0301"]
-
-
-def grows_too_fast(look: Callable[[int], object], size: int) -> bool:
-    def seconds(count: int) -> float:
-        started = time.process_time()
-        look(count)
-        return time.process_time() - started
-
-    look(10)
-    return seconds(4 * size) > 8 * seconds(size) + 0.5
 
 
 @pytest.mark.parametrize("marks", MARKS)
