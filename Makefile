@@ -35,9 +35,9 @@ $(VENV)/demo: pyproject.toml
 	fi
 	@touch $@
 
-## quick: the tests of the inner loop; under a minute on two idle cores
+## quick: the tests of the inner loop; under two minutes on two idle cores
 # Every package is tested, each property with a tenth of its examples. Left out: what is marked `slow`, kills, faults, fuzzing,
-# the docs, whole programs, signals, sandboxes, servers and the small model.
+# attacks, the docs, whole programs, signals, sandboxes, servers and the small model.
 SLOW := examples contributing mcp sandbox functions/test_configured_tools.py functions/test_killed.py functions/test_typing.py \
 	permissions/test_mutants.py permissions/test_preview.py ops/test_outside_op.py cli/test_questions.py cli/test_terminal.py \
 	runtime/test_answering.py kernel/kill kernel/test_bounds.py faults docs test_programs.py test_decisions.py lint/test_fuzz.py \
@@ -46,7 +46,9 @@ SLOW := examples contributing mcp sandbox functions/test_configured_tools.py fun
 	ops/test_program_changes.py chat/test_agents_recorded.py chat/test_agents_that_fail.py chat/test_stops.py chat/test_injections.py \
 	chat/test_conversations.py cli/test_chat.py cli/test_chats.py cli/test_chat_kill.py cli/test_next_actions.py cli/test_other_runs.py \
 	functions/test_chat.py kernel/test_forks.py kernel/test_handoffs.py kernel/test_iterate.py kernel/test_prompt_budget.py \
-	skills/test_skill_builder.py runtime/test_archives.py
+	skills/test_skill_builder.py runtime/test_archives.py attacks chat/test_kills.py cli/test_imports.py engines/test_temporal.py \
+	expressions/test_oracle.py gateway/test_load.py kernel/test_costs.py kernel/test_nothing_twice.py kernel/test_tools_together.py \
+	models/test_conformance.py models/test_plugins.py permissions/test_all_ways.py runtime/test_sync.py secrets/test_scrubber.py
 quick: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))
