@@ -114,7 +114,7 @@ function Cases({ name, cases }) {
   const perform = (one) => () => post(`/api/skills/${encodeURIComponent(name)}/cases`, { case: one });
   const show = (report) => setResults((before) => ({ ...before, ...Object.fromEntries(report.cases.map((one) => [one.name, one])) }));
   return html`<h2>Cases</h2><ul>${cases.map((one) => html`<li key=${one}><code>${visible(one)}</code>${" "}
-      ${may("start") && html`<${Action} label="Run" title="Run case ${one}" command="reyn test ${shellQuote(name)} (all cases)" perform=${perform(one)} onDone=${show} />`}
+      ${may("start") && html`<${Action} label="Run" title="Run case ${one}" command="reyn test ${shellQuote(name)}" perform=${perform(one)} onDone=${show} />`}
       ${results[one] && html`<span role="status"> <strong>${results[one].problems.length ? "failed" : "passed"}</strong></span>${results[one].problems.map((problem) => html`<div class="mono">${visible(problem)}</div>`)}`}</li>`)}</ul>
     ${may("start") && html`<div class="row"><${Action} label="Run all cases" kind="main" command="reyn test ${shellQuote(name)}" perform=${perform(null)} onDone=${show} /></div>`}
     <${Command} text="reyn test ${shellQuote(name)}" />`;
