@@ -110,25 +110,37 @@ HEADERS: list[list[tuple[str, str]]] = [
     [],
     *([("Authorization", value)] for value in ("", " ", "Bearer", "Bearer ", "bearer x", "Basic eA==", "Cookie", "x")),
     [("Authorization", ""), ("Authorization", "")],
-    [("X-CSRF-Token", "")],
-    [("X-CSRF-Token", "0" * 32)],
-    [("Authorization", ""), ("X-CSRF-Token", "")],
+    [("X-Session-Key", "")],
+    [("X-Session-Key", "COOKIE")],
+    [("X-Session-Key", "OTHER KEY")],
+    [("X-Session-Key", "0" * 43)],
+    [("Authorization", "Bearer COOKIE")],
+    [("Authorization", ""), ("X-Session-Key", "")],
 ]
-CHANGING = [one for one in OPERATIONS if one.method not in ("GET", "HEAD") and one.scope is not None]
+GUARDED = [one for one in OPERATIONS if one.scope is not None]
 
 
-@pytest.mark.parametrize("one", CHANGING, ids=lambda one: one.name)
-def test_a_cookie_alone_changes_nothing(one: Operation, tmp_path: Path):
-    """Whatever else a request has, unless it is the CSRF token of the session."""
+@pytest.mark.parametrize("one", GUARDED, ids=lambda one: one.name)
+def test_a_cookie_alone_gets_nothing(one: Operation, tmp_path: Path):
+    """Every port of the host gets it: whatever else a request has, without the key of the session it is refused."""
 
     async def attempt() -> None:
         async with serving(tmp_path, [QUESTION]) as served:
             page = served.http()
-            assert (await page.post("/api/session", json={"secret": served.token()})).status_code == 200
+            other = await served.http().post("/api/session", json={"secret": served.token()})
+            own = await page.post("/api/session", json={"secret": served.token()})
+            names = {"COOKIE": page.cookies["reyn_session_8300"], "OTHER KEY": other.json()["key"]}
             path = re.sub(r"\{\w+\}", "1", one.path)
             for headers in HEADERS:
-                response = await page.request(one.method, path, json={}, headers=headers)
-                assert response.status_code in (401, 403), (headers, response.text)
+                sent = [
+                    (name, re.sub("COOKIE|OTHER KEY", lambda found: names[found[0]], text)) for name, text in headers
+                ]
+                response = await page.request(one.method, path, json={}, headers=sent)
+                assert response.status_code in (401, 429), (headers, response.text)
+                assert response.json()["code"] in ("RYN802", "RYN805")
+            key = {"X-Session-Key": own.json()["key"]}
+            if one.media_type != "text/event-stream":  # they do not end
+                assert (await page.request(one.method, path, json={}, headers=key)).status_code not in (401, 429)
 
     asyncio.run(attempt())
 

@@ -149,7 +149,7 @@ def test_requests_of_pages_of_another_site_are_refused(tmp_path: Path):
     run_async(work)
 
 
-def test_a_login_code_works_once_and_its_session_needs_a_csrf_token(tmp_path: Path):
+def test_a_login_code_works_once_and_its_session_needs_cookie_and_key(tmp_path: Path):
     async def work() -> None:
         async with serving(tmp_path, []) as served, served.http() as http:
             code = served.site.access.new_code()
@@ -157,23 +157,27 @@ def test_a_login_code_works_once_and_its_session_needs_a_csrf_token(tmp_path: Pa
             cookie = entered.headers["set-cookie"]
             assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/"))
             session = entered.json()
-            assert (session["user"], session["csrf"] in cookie) == ("ada", False)
-            assert (await http.get("/api/session")).json()["csrf"] == session["csrf"]
+            assert (session["user"], session["key"] in cookie) == ("ada", False)
+            key = {"X-Session-Key": session["key"]}
+            shown = await http.get("/api/session", headers=key)
+            assert (shown.status_code, "key" in shown.json()) == (200, False)
             body = {"skill": "pair", "input": {"text": "in"}}
-            for headers in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": "0" * 32}):
+            for headers in ({}, {"X-Session-Key": ""}, {"X-Session-Key": session["key"][::-1]}):
                 refused = await http.post("/api/runs", json=body, headers=headers)
-                assert (refused.status_code, refused.json()["code"]) == (403, "RYN804")
-            accepted = await http.post("/api/runs", json=body, headers={"X-CSRF-Token": session["csrf"]})
-            assert accepted.status_code == 202
+                assert (refused.status_code, refused.json()["code"]) == (401, "RYN802")
+            assert (await http.post("/api/runs", json=body, headers=key)).status_code == 202
+            async with served.http() as without_cookie:
+                assert (await without_cookie.get("/api/runs", headers=key)).status_code == 401
             async with served.http() as other:
                 assert (await other.post("/api/session", json={"secret": code})).status_code == 401
                 other.cookies.set("reyn_session_8300", served.token())
-                assert (await other.get("/api/runs")).status_code == 401, "a token is no session"
-            async with served.http(http.cookies["reyn_session_8300"]) as bearer:
-                assert (await bearer.get("/api/runs")).status_code == 401, "a session is no token"
-            headers = {"X-CSRF-Token": session["csrf"]}
-            assert (await http.request("DELETE", "/api/session", headers=headers)).status_code == 204
-            assert (await http.get("/api/runs")).status_code == 401
+                assert (await other.get("/api/runs", headers=key)).status_code == 401, "a token is no session"
+            halves = (http.cookies["reyn_session_8300"], session["key"])
+            for secret in (*halves, " ".join(halves), "".join(halves)):
+                async with served.http(secret) as bearer:
+                    assert (await bearer.get("/api/runs")).status_code == 401, "a session is no token"
+            assert (await http.request("DELETE", "/api/session", headers=key)).status_code == 204
+            assert (await http.get("/api/runs", headers=key)).status_code == 401
 
     run_async(work)
 
@@ -184,14 +188,15 @@ def test_a_session_expires_and_ends_with_its_token(tmp_path: Path):
         async with serving(tmp_path, [], clock=clock) as served, served.http() as http:
             secret = served.token("view", name="dash")
             for end in ("revoked", "expired"):
-                await http.post("/api/session", json={"secret": secret})
-                assert (await http.get("/api/runs")).status_code == 200
+                begun = await http.post("/api/session", json={"secret": secret})
+                key = {"X-Session-Key": begun.json()["key"]}
+                assert (await http.get("/api/runs", headers=key)).status_code == 200
                 if end == "expired":
                     clock.advance(13 * 3600)
                 else:
                     revoke_token(served.site.runtime.services.journal, "dash")
                     secret = served.token("view", name="dash")
-                assert (await http.get("/api/runs")).status_code == 401, end
+                assert (await http.get("/api/runs", headers=key)).status_code == 401, end
 
     run_async(work)
 
@@ -204,22 +209,23 @@ def test_a_session_lasts_no_longer_than_its_token_and_opens_no_other(tmp_path: P
             secret = new_token(journal, "brief", ["view"], now=clock.now(), seconds=600)
             entered = await http.post("/api/session", json={"secret": secret})
             assert 590 < int(re.findall(r"Max-Age=(\d+)", entered.headers["set-cookie"])[0]) <= 600
-            session = http.cookies["reyn_session_8300"]
-            assert (await http.post("/api/session", json={"secret": session})).status_code == 401
+            cookie, key = http.cookies["reyn_session_8300"], entered.json()["key"]
+            for secret in (cookie, key, f"{cookie} {key}"):
+                assert (await http.post("/api/session", json={"secret": secret})).status_code == 401
+            assert (await http.get("/api/runs", headers={"X-Session-Key": key})).status_code == 200
             clock.advance(601)
-            assert (await http.get("/api/runs")).status_code == 401
+            assert (await http.get("/api/runs", headers={"X-Session-Key": key})).status_code == 401
 
     run_async(work)
 
 
 @pytest.mark.parametrize("header", ["Basic eDp5", "Bearer", "Bearer ", "x"])
-def test_a_cookie_does_not_count_beside_another_credential(tmp_path: Path, header: str):
-    """Otherwise such a request would need no CSRF token."""
-
+def test_a_session_does_not_count_beside_another_credential(tmp_path: Path, header: str):
     async def work() -> None:
         async with serving(tmp_path, []) as served, served.http() as http:
-            await http.post("/api/session", json={"secret": served.site.access.new_code()})
-            response = await http.post("/api/runs/k/cancel", json={}, headers={"Authorization": header})
+            begun = await http.post("/api/session", json={"secret": served.site.access.new_code()})
+            headers = {"X-Session-Key": begun.json()["key"], "Authorization": header}
+            response = await http.post("/api/runs/k/cancel", json={}, headers=headers)
             assert (response.status_code, response.json()["code"]) == (401, "RYN802")
 
     run_async(work)

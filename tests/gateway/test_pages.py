@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.gateway.browser import IN_BROWSER, Site
@@ -28,6 +31,58 @@ def test_the_login_link_signs_in_once(browser: Any, site: Site):
         page.get_by_role("heading", name=expected).wait_for()
         expect(page).not_to_have_url(re.compile(re.escape(site.login.partition("#")[2])))
         context.close()
+
+
+def test_a_server_at_another_port_cannot_use_the_session_that_it_receives(page: Any, site: Site):
+    """Browsers send a cookie to every port of its host."""
+    received: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append(self.headers.get("Cookie", ""))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    page.get_by_role("heading", name="Inbox").wait_for()
+    key = page.evaluate("localStorage.getItem('reyn-session-key')")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as other:
+        thread = Thread(target=other.serve_forever)
+        thread.start()
+        page.goto(f"http://127.0.0.1:{other.server_port}/")
+        assert page.evaluate("localStorage.length + sessionStorage.length") == 0
+        other.shutdown()
+        thread.join()
+    cookie = next(one for one in received if "reyn_session" in one)
+    assert key not in cookie
+    for path in ("/api/session", "/api/runs", "/api/questions", "/api/stream", "/metrics"):
+        taken = httpx2.get(site.address(path), headers={"Cookie": cookie})
+        assert (taken.status_code, taken.json()["code"]) == (401, "RYN802"), path
+        assert key not in taken.text
+        if path == "/api/runs":
+            own = {"Cookie": cookie, "X-Session-Key": key}
+            assert httpx2.get(site.address(path), headers=own).status_code == 200
+
+
+def test_a_user_signs_out_in_all_tabs(browser: Any, site: Site):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.address("/"))
+    page.get_by_label("Token").fill(site.reyn("token", "new", "leaving", "--scope", "view"))
+    page.get_by_role("button", name="Sign in").click()
+    other = context.new_page()
+    for tab in (page, other):
+        tab.goto(site.address("/runs"))
+        tab.get_by_role("heading", name="Runs").wait_for()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Sign in").wait_for()
+    assert page.evaluate("localStorage.length") == 0
+    other.reload()
+    other.get_by_role("heading", name="Sign in").wait_for()
+    context.close()
 
 
 def test_a_question_is_answered_in_the_inbox(page: Any, site: Site):

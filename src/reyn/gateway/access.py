@@ -1,7 +1,9 @@
 """Who may do what: access tokens, sessions of browsers, scopes.
 
 A secret has 256 random bits. The journal has its hash, so that every server on the journal accepts it and nobody reads
-it from there. A session is a token that a browser got for a login code or another token, and expires.
+it from there. A session is a token that a browser got for a login code or another token, and expires. Its secret has
+two halves: a cookie, which no script reads but which browsers send to every port of the host, and a key, which the
+pages of this origin alone can read. The journal has the hash of both together.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection
 from hmac import compare_digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -57,15 +59,24 @@ class Principal(msgspec.Struct, frozen=True):
         if self.skills:
             raise ScopeMissing(f"the token `{self.name}` is not for all skills")
 
-    @property
-    def csrf(self) -> str:
-        """What a page must send in a header beside its cookie. Another origin cannot read it."""
-        return secret_hash(f"csrf {self.secret}")[:32]
+
+class NewSession(NamedTuple):
+    """A session that begins: the halves of its secret, and the seconds that it lasts."""
+
+    principal: Principal
+    cookie: str
+    key: str
+    seconds: int
 
 
 def secret_hash(text: str) -> str:
     """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def session_secret(cookie: str, key: str) -> str:
+    """Return the secret of a session from its halves; empty if one is missing."""
+    return f"{cookie} {key}" if cookie and key else ""
 
 
 class AccessControl:
@@ -96,8 +107,8 @@ class AccessControl:
         self._codes.add(secret_hash(code))
         return code
 
-    def sign_in(self, secret: str, client: str) -> tuple[Principal, int]:
-        """Return a session for a login code or an access token, and the seconds that it lasts.
+    def sign_in(self, secret: str, client: str) -> NewSession:
+        """Return a session for a login code or an access token.
 
         Raises:
             TokenMissing: The code or token is unknown, used, revoked or expired.
@@ -112,14 +123,16 @@ class AccessControl:
         if token is None or token.is_session:
             raise self._failed(client, "the login code or token is unknown, used or expired")
         name, scopes, skills = token.name, token.scopes, token.skills
-        session, now = secrets.token_urlsafe(32), self._now()
+        cookie, key, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._now()
         self._drop_expired(now)
         expires = min(now + _SESSION_SECONDS * _SECOND, token.expires or sys.maxsize)
-        label = f"{name} #{session[:6]}"
+        session = session_secret(cookie, key)
+        label = f"{name} #{secret_hash(session)[:12]}"
         self._journal.add_access_token(
             AccessToken(label, secret_hash(session), scopes, skills, now, expires, is_session=True)
         )
-        return Principal(name, scopes, skills, session, is_session=True), (expires - now) // _SECOND
+        principal = Principal(name, scopes, skills, session, is_session=True)
+        return NewSession(principal, cookie, key, (expires - now) // _SECOND)
 
     def sign_out(self, principal: Principal) -> None:
         """End a session."""

@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from reyn.errors import RequestRefused, RequestTooLarge, ReynError
 from reyn.gateway.problems import problem_response
-from reyn.gateway.site import session_cookie
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,7 +22,6 @@ access_log = logging.getLogger("reyn.gateway.access")
 MAX_BODY = 16_000_000
 _MAX_DIGITS = 20
 _BODY_SECONDS = 30
-_SAFE = ("GET", "HEAD")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -81,7 +79,6 @@ class RequestGuard:
         try:
             self._check_origin(request)
             self._check_size(request)
-            self._check_session(request)
             await self._app(scope, _bounded(receive), send_guarded)
         except ReynError as error:
             is_refused = True
@@ -113,22 +110,6 @@ class RequestGuard:
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > _MAX_DIGITS or int(length) > MAX_BODY:
             raise RequestTooLarge(f"the body is larger than {MAX_BODY:,} bytes")
-
-    def _check_session(self, request: Request) -> None:
-        """Find the session of a cookie, and check its CSRF token where something changes.
-
-        Raises:
-            RequestRefused: The header is missing or wrong.
-        """
-        if "authorization" in request.headers or session_cookie(request) not in request.cookies:
-            return
-        if request.method in _SAFE or (request.url.path == "/api/session" and request.method == "POST"):
-            return
-        client = request.client.host if request.client else ""
-        principal = self._site.access.find(request.cookies[session_cookie(request)], client, is_session=True)
-        if request.headers.get("x-csrf-token") != principal.csrf:
-            raise RequestRefused("the header `X-CSRF-Token` is missing or wrong")
-        request.scope["reyn.principal"] = principal
 
 
 def _is_navigation(request: Request) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 _SESSION = "The name ends with the port that the browser names, and begins with `__Host-` if the site is encrypted."
+_KEY = "The key that signing in returned. A session needs it beside the cookie."
 _PROBLEM = {"$ref": _REF.format(name="ProblemDocument")}
 
 
@@ -36,6 +37,7 @@ def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "session": {"type": "apiKey", "in": "cookie", "name": "reyn_session_8300", "description": _SESSION},
+                "key": {"type": "apiKey", "in": "header", "name": "X-Session-Key", "description": _KEY},
             },
         },
     }
@@ -66,7 +68,7 @@ def _operation(one: Operation, schemas: dict[int, Any], components: dict[str, An
                 "content": {PROBLEM: {"schema": _PROBLEM}},
             },
         },
-        "security": [] if one.scope is None else [{"token": []}, {"session": []}],
+        "security": [] if one.scope is None else [{"token": []}, {"session": [], "key": []}],
     }
     if text:
         described["description"] = text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
@@ -18,6 +18,9 @@ from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.results import TokenScope
 from reyn.models import Image, Message
 
+if TYPE_CHECKING:
+    from reyn.gateway.access import Principal
+
 # -- the session --------------------------------------------------------------------------------------
 
 
@@ -28,27 +31,32 @@ class SignIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Session(msgspec.Struct):
-    """Who is signed in. Requests with the cookie send `csrf` in the header `X-CSRF-Token`."""
+    """Who is signed in."""
 
     user: str
     scopes: tuple[TokenScope, ...]
     skills: tuple[str, ...]
-    csrf: str
     project: str
     version: str
 
 
-@operation("POST", "/api/session", None, body=SignIn, result=Session)
+class BegunSession(Session):
+    """Who signed in. Requests with the cookie send `key` in the header `X-Session-Key`; it is returned once."""
+
+    key: str
+
+
+@operation("POST", "/api/session", None, body=SignIn, result=BegunSession)
 async def sign_in(call: ApiCall) -> Response:
-    """Sign in with a login code or a token. The response sets a cookie."""
+    """Sign in with a login code or a token. The response sets a cookie, and has a key: a session needs both."""
     client = call.request.client
-    principal, seconds = call.site.access.sign_in(call.body.secret, client.host if client else "")
-    body = msgspec.json.encode(_session(call, principal))
-    response = Response(body, media_type="application/json")
+    begun = call.site.access.sign_in(call.body.secret, client.host if client else "")
+    session = msgspec.structs.asdict(_session(call, begun.principal))
+    response = Response(msgspec.json.encode(BegunSession(**session, key=begun.key)), media_type="application/json")
     secure = call.request.url.scheme == "https"
     name = session_cookie(call.request)
     response.set_cookie(
-        name, principal.secret, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure
+        name, begun.cookie, max_age=begun.seconds, path="/", httponly=True, samesite="strict", secure=secure
     )
     return response
 
@@ -68,9 +76,9 @@ def sign_out(call: ApiCall) -> Response:
     return response
 
 
-def _session(call: ApiCall, principal: Any) -> Session:
+def _session(call: ApiCall, principal: Principal) -> Session:
     root = call.site.runtime.project.root
-    return Session(principal.name, principal.scopes, principal.skills, principal.csrf, root.name, __version__)
+    return Session(principal.name, principal.scopes, principal.skills, root.name, __version__)
 
 
 # -- conversations ------------------------------------------------------------------------------------

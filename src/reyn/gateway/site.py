@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from reyn.errors import AgentNotFound, RunNotFound, TokenMissing
-from reyn.gateway.access import AccessControl, Principal
+from reyn.gateway.access import AccessControl, Principal, session_secret
 from reyn.gateway.changes import ChangeFeed
 from reyn.gateway.conversations import OpenConversations
 from reyn.gateway.tallies import CallTimes, ChargedSoFar
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from reyn.journal.results import TokenScope
 
 _DAY = 24 * 3600 * 1_000_000
+SESSION_HEADER = "x-session-key"
+"""The header with the half of a session that the cookie does not have. No page of another origin can send it."""
 
 
 def session_cookie(request: Request) -> str:
@@ -69,7 +71,7 @@ class Gateway:
         self.ends: set[asyncio.Future[None]] = set()
 
     def principal_of(self, request: Request, scope: TokenScope | None) -> Principal:
-        """Return who makes a request; the guard has checked cookies, hosts and origins.
+        """Return who makes a request; the guard has checked hosts and origins.
 
         Raises:
             TokenMissing: There is no valid token.
@@ -77,16 +79,17 @@ class Gateway:
         """
         if scope is None:
             return Principal("", ())
-        principal: Principal | None = request.scope.get("reyn.principal")
-        if principal is None:
-            client = request.client.host if request.client else ""
-            if "authorization" in request.headers:  # a cookie beside it does not count: it would need a CSRF token
-                kind, _, secret = request.headers["authorization"].partition(" ")
-                if kind.lower() != "bearer":
-                    raise TokenMissing("the header `Authorization` has no bearer token")
-                principal = self.access.find(secret.strip(), client, is_session=False)
-            else:
-                principal = self.access.find(request.cookies.get(session_cookie(request), ""), client, is_session=True)
+        client = request.client.host if request.client else ""
+        if "authorization" in request.headers:  # a session beside it does not count
+            kind, _, secret = request.headers["authorization"].partition(" ")
+            if kind.lower() != "bearer":
+                raise TokenMissing("the header `Authorization` has no bearer token")
+            principal = self.access.find(secret.strip(), client, is_session=False)
+        else:
+            cookie = request.cookies.get(session_cookie(request), "")
+            session = session_secret(cookie, request.headers.get(SESSION_HEADER, ""))
+            principal = self.access.find(session, client, is_session=True)
+        request.scope["reyn.principal"] = principal  # for the access log
         principal.check(scope)
         return principal
 

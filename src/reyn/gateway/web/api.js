@@ -2,6 +2,30 @@
 
 let session = null;
 
+// The half of the session that the cookie does not have: browsers send a cookie to every port of the host, and let only
+// pages of this origin read this key. Tabs share it; without storage, this tab has it.
+const STORED = "reyn-session-key";
+let ownKey = "";
+
+function sessionKey() {
+  try {
+    return localStorage.getItem(STORED) || ownKey;
+  } catch {
+    return ownKey;
+  }
+}
+
+function storeKey(key) {
+  ownKey = key;
+  try {
+    key ? localStorage.setItem(STORED, key) : localStorage.removeItem(STORED);
+  } catch {
+    // no storage
+  }
+}
+
+const headersOf = (accepted) => ({ Accept: accepted, "X-Session-Key": sessionKey() });
+
 export class Problem extends Error {
   constructor(document) {
     super(document.detail || document.title || "the request failed");
@@ -10,9 +34,8 @@ export class Problem extends Error {
 }
 
 export async function request(method, path, body) {
-  const headers = { Accept: "application/json" };
+  const headers = headersOf("application/json");
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  if (session && method !== "GET") headers["X-CSRF-Token"] = session.csrf;
   let response;
   try {
     response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: "same-origin" });
@@ -38,7 +61,13 @@ function asQuery(query) {
 
 export async function signIn(secret) {
   session = await request("POST", "/api/session", { secret });
+  storeKey(session.key);
   return session;
+}
+
+export async function signOut() {
+  await request("DELETE", "/api/session");
+  storeKey("");
 }
 
 export async function loadSession() {
@@ -73,14 +102,55 @@ function publish(change) {
 
 export function startStream() {
   if (channel) channel.onmessage = (event) => deliver(event.data);
-  const open = () => new Promise(() => {
-    const source = new EventSource("/api/stream");
-    source.addEventListener("ready", () => publish({ type: "connection", state: "live" }));
-    source.addEventListener("change", (event) => publish(JSON.parse(event.data)));
-    source.onerror = () => publish({ type: "connection", state: "reconnecting" });
-  });
-  if (navigator.locks && channel) {
-    navigator.locks.request("reyn-stream", open);
-    channel.postMessage({ type: "hello" });
-  } else open();
+  if (navigator.locks && channel) navigator.locks.request("reyn-stream", followChanges);
+  else followChanges();
+}
+
+// A stream by `fetch`, because an EventSource sends no headers. The feed has no past: after a break, pages read again.
+async function followChanges() {
+  for (let failures = 0; ; failures++) {
+    let state = "reconnecting";
+    try {
+      const broken = new AbortController();
+      const response = await fetch("/api/stream", { headers: headersOf("text/event-stream"), signal: broken.signal });
+      if (response.status === 401) state = "signed out";
+      if (response.ok)
+        await readEvents(response.body.getReader(), broken, (name, data) => {
+          if (name === "ready") { failures = 0; publish({ type: "connection", state: "live" }); }
+          if (name === "change") publish(JSON.parse(data));
+        });
+    } catch {
+      // broken; the loop goes on
+    }
+    publish({ type: "connection", state });
+    await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(failures, PAUSES.length - 1)] * (0.75 + Math.random() / 2)));
+  }
+}
+
+const PAUSES = [250, 500, 1000, 2000, 5000, 10000];
+const SILENCE = 40000; // the server sends something every 15 s
+
+async function readEvents(reader, broken, take) {
+  const decoder = new TextDecoder();
+  let rest = "", name = "message", data = [];
+  let timer = setTimeout(() => broken.abort(), SILENCE);
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      clearTimeout(timer);
+      timer = setTimeout(() => broken.abort(), SILENCE);
+      const lines = (rest + decoder.decode(part.value, { stream: true })).split("\n");
+      rest = lines.pop();
+      for (const line of lines.map((one) => one.replace(/\r$/, ""))) {
+        if (line.startsWith("event:")) name = line.slice(6).trim();
+        else if (line.startsWith("data:")) data.push(line.slice(5).trimStart());
+        else if (!line) {
+          if (data.length) take(name, data.join("\n"));
+          name = "message";
+          data = [];
+        }
+      }
+    }
+  } finally {
+    clearTimeout(timer);
+  }
 }

@@ -1,7 +1,7 @@
 // The frame around all pages: sign in, navigation by address, keys.
 
 import { html, render } from "./preact.js";
-import { loadSession, request, signIn, startStream, user } from "./api.js";
+import { loadSession, signIn, signOut, startStream, user } from "./api.js";
 import { ChatPage, Chats } from "./chat.js";
 import { AgentPage, Inbox, Runs, SkillPage, Skills, Usage } from "./pages.js";
 import { ComparePage } from "./compare.js";
@@ -57,7 +57,7 @@ function App() {
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>Skip to content</a>
     <header class="bar"><strong>Reyn</strong><nav aria-label="Pages">${NAVIGATION.map(([target, label, key]) => html`<a href=${target} title="Key: ${key}" aria-current=${section && section[0] === target ? "page" : undefined}>${label}</a>`)}</nav>
       <span class="grow"></span><span class="quiet">${user().project} · ${user().user}</span><${Connection} />
-      <button onClick=${() => request("DELETE", "/api/session").then(() => location.reload())}>Sign out</button></header>
+      <button onClick=${() => signOut().then(() => location.reload())}>Sign out</button></header>
     <main id="main" tabindex="-1" ref=${main}>${page(path, new URLSearchParams(query), go)}</main>`;
 }
 

@@ -83,8 +83,7 @@ export function Action({ label, title, kind = "", command, perform, onDone, disa
 export function Connection() {
   const [state, setState] = useState(connection.state);
   useEffect(() => onChange((change) => change.type === "connection" && setState(change.state)), []);
-  const text = { live: "live", connecting: "connecting", reconnecting: "reconnecting" }[state];
-  return html`<span class="quiet" role="status" aria-live="polite">${text}</span>`;
+  return html`<span class="quiet" role="status" aria-live="polite">${state}</span>`;
 }
 
 export const shellQuote = (text) => (/^[\w./:@=+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", "'\\''")}'`);
