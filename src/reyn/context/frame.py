@@ -80,11 +80,13 @@ class Rollback(msgspec.Struct, frozen=True):
         rejected_artifact: The hash of the artifact that was rejected; `None` if a transcript has it, or without one.
         reason: Why it was rejected; empty if an earlier visit failed without one.
         done: The unsafe ops that earlier visits completed, in short.
+        tried: Those that may have taken effect, but have no usable result.
     """
 
     rejected_artifact: str | None
     reason: str
     done: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
 
     @property
     def note(self) -> Part | None:
@@ -96,6 +98,8 @@ class Rollback(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The section of a prompt, before the artifact."""
         done = f"\nYou have done this already, do not repeat it: {'; '.join(self.done)}" if self.done else ""
+        if self.tried:
+            done += f"\nYou have tried this already, do not repeat what took effect: {'; '.join(self.tried)}"
         why = f"\nThe next phase failed: {one_line(self.reason)}" if self.reason else ""
         return f"# Rejected{done}{why}"
 

@@ -29,6 +29,7 @@ from reyn.errors import EventInvalid, HistoryInvalid, ReynError
 from reyn.journal import Event, decode, kinds
 from reyn.journal.summary import limit_of
 from reyn.kernel.core.limits import visits_left
+from reyn.kernel.visit.work import duties_left
 from reyn.runs.reader import RecordedTurn, read_run, turn_at
 from reyn.skills import Skill, unpin
 
@@ -270,12 +271,13 @@ class RecordedPrompt:
         return phase, phase.turn_spec(form, acting=bool(phase.ops), is_truncated=False, left=left), (warning,)
 
     def _work_left(self, phase: CompiledPhase) -> tuple[Duty, ...]:
-        """Return what the visit must still do, by the results of its ops."""
+        """Return what the visit must still do, by the results of its ops and those of earlier attempts."""
         if not phase.duties:
             return ()
+        before = self._turn.state.history.done.get(phase.name, ())
         results = [self._decode(self._turn.truncated.get(name, name), dict[str, Any]) for name in self._turn.results]
         done = {phase.vocabulary.name_of(result) for result in results if result.get("status") == "ok"}
-        return tuple(duty for duty in phase.duties if duty.forms.isdisjoint(done))
+        return duties_left(phase.duties, done | {op.form for op in before if op.form})
 
 
 class VisitContext(msgspec.Struct, frozen=True):

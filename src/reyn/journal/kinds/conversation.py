@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from reyn.journal.kinds.shapes import AskRef, ContentName, Count, DerivedText, FrameMessage, ImageRef, Usage
+from reyn.journal.kinds.shapes import AskRef, ContentName, Count, DerivedText, DoneOp, FrameMessage, ImageRef, Usage
 from reyn.journal.registry import TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
@@ -50,7 +50,7 @@ class PhaseAborted(Body, frozen=True):
 
     The transcript has the results of the tool calls that were completed, and says which ones were cancelled. `code` is
     set if the user did not abort the turn: the model did, or it gave no usable answer. If `ends` is true, the run fails
-    then; `steps` is as in `phase_failed`.
+    then; `steps` is as in `phase_failed`, and `done` has all ops of the turn that succeeded, if the phase has work.
     """
 
     phase: str
@@ -59,6 +59,7 @@ class PhaseAborted(Body, frozen=True):
     ends: bool
     code: str = ""
     steps: ContentName | None = None
+    done: tuple[DoneOp, ...] = ()
 
 
 @event("experience_remembered", v=1, origin="derived")

@@ -37,6 +37,18 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fa
     hash: ContentName
 
 
+class DoneOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """An op of a visit that another attempt must not repeat. `text` is its content in short, for the prompt.
+
+    `form`, `args` and `result` are set if it succeeded and what it did lasts: it counts as work of the other attempt.
+    """
+
+    text: ContentName
+    form: str = ""
+    args: ContentName | None = None
+    result: ContentName | None = None
+
+
 class StateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What an artifact changes in the state of a run, besides the latest artifact of its type.
 

@@ -13,6 +13,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedContent,
     DerivedText,
+    DoneOp,
     FittedSection,
     FrameMessage,
     Hash,
@@ -322,16 +323,15 @@ class HandoffRecorded(Body, frozen=True):
 class PhaseCompleted(Body, frozen=True):
     """A visit ended with a decision. `next_phase` is null at a finish or abort.
 
-    `done` has the arguments of the unsafe ops that succeeded, if the skill can roll back to this visit or the node
-    handles its abort; `steps` is what its steps would not do again. If the node handles an abort, the files that the
-    visit changed were restored.
+    If the skill can roll back to this visit or the node handles its abort, `done` is as in `phase_failed`, and `steps`
+    is what its steps would not do again. If the node handles an abort, the files that the visit changed were restored.
     """
 
     phase: str
     visit: Count
     type: Literal["transition", "finish", "abort"]
     next_phase: str | None = None
-    done: tuple[ContentName, ...] = ()
+    done: tuple[DoneOp, ...] = ()
     steps: ContentName | None = None
 
 
@@ -339,9 +339,9 @@ class PhaseCompleted(Body, frozen=True):
 class PhaseFailed(Body, frozen=True):
     """A visit ended without a decision, after its file changes were restored.
 
-    `attempts` is the number of model calls, `code` the code of the error. `done` has the arguments of the unsafe ops
-    that succeeded. `steps` lists the unsafe ops and sub-runs that steps completed; the next attempt takes over their
-    results. `error_name` is the name of the error if it is not that of the code: an op, a step or a sub-run named it.
+    `attempts` is the number of model calls, `code` the code of the error. `done` has the unsafe ops of the
+    model that succeeded or may have taken effect. `steps` lists the unsafe ops and sub-runs that steps completed; the
+    next attempt takes over their results. `error_name` is the name of the error if it is not that of the code: an op, a step or a sub-run named it.
     """
 
     phase: str
@@ -349,7 +349,7 @@ class PhaseFailed(Body, frozen=True):
     attempts: Count
     reason: DerivedText
     code: str = "RYN202"
-    done: tuple[ContentName, ...] = ()
+    done: tuple[DoneOp, ...] = ()
     steps: ContentName | None = None
     error_name: str = ""
 

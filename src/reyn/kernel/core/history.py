@@ -54,8 +54,8 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     """The handoffs when the visit started."""
     values: StateValues
     """The lists and sums of the skill's state when the visit started."""
-    done: tuple[str, ...] = ()
-    """The arguments of its unsafe ops that succeeded."""
+    done: tuple[kinds.DoneOp, ...] = ()
+    """Its ops that another visit must not repeat."""
     steps: str | None = None
     """What its steps would not do again, as content."""
 
@@ -84,8 +84,8 @@ class History(msgspec.Struct, frozen=True, gc=False):
     handoffs: Handoffs = NO_HANDOFFS
     values: StateValues = {}
     """The lists and sums of the skill's state, by name: hashes of artifacts, or a number."""
-    done: dict[str, tuple[str, ...]] = {}
-    """The arguments of the last unsafe ops that succeeded in visits that failed or were rolled back, by phase."""
+    done: dict[str, tuple[kinds.DoneOp, ...]] = {}
+    """The last ops that must not be repeated, of visits that failed or were rolled back, by phase."""
     steps: dict[str, str] = {}
     """What the steps of such visits completed, as content, by phase; that of the postprocessor by an empty name."""
 
@@ -169,20 +169,38 @@ class History(msgspec.Struct, frozen=True, gc=False):
         )
         return back.with_done(before.phase, before.done, before.steps)
 
-    def with_done(self, phase: str, done: tuple[str, ...], steps: str | None) -> History:
+    def with_done(self, phase: str, done: tuple[kinds.DoneOp, ...], steps: str | None) -> History:
         """Add what a visit of a phase did that does not count as a visit any more."""
         if not done and steps is None:
             return self
         return replace(
             self,
-            done={**self.done, phase: (*self.done.get(phase, ()), *done)[-MAX_DONE - 1 :]} if done else self.done,
+            done={**self.done, phase: _latest((*self.done.get(phase, ()), *done))} if done else self.done,
             steps=self.steps if steps is None else {**self.steps, phase: steps},
         )
 
+    def without_ops(self, phase: str) -> History:
+        """Forget the ops of earlier visits of a phase: its next visit has another message to reply to."""
+        return replace(self, done={name: done for name, done in self.done.items() if name != phase})
+
     def without_done(self, phase: str) -> History:
         """Forget what failed visits of a phase did: its next visit is a new one, and does it again."""
-        done = {name: done for name, done in self.done.items() if name != phase}
-        return replace(self, done=done, steps={name: steps for name, steps in self.steps.items() if name != phase})
+        steps = {name: steps for name, steps in self.steps.items() if name != phase}
+        return replace(self.without_ops(phase), steps=steps)
+
+    def with_other_work(self, phase: str) -> History:
+        """Let what a phase did not count as the work of its later visits: their input is another one."""
+        done = tuple(kinds.DoneOp(op.text) for op in self.done.get(phase, ()))
+        return replace(self, done={**self.done, phase: done}) if done else self
+
+
+def _latest(done: tuple[kinds.DoneOp, ...]) -> tuple[kinds.DoneOp, ...]:
+    """Return the ops without the oldest beyond the limit, but with the last of each form: it counts as work."""
+    excess = len(done) - MAX_DONE - 1
+    if excess <= 0:
+        return done
+    last = {op.form: at for at, op in enumerate(done) if op.form}
+    return (*(op for at, op in enumerate(done[:excess]) if last.get(op.form) == at), *done[excess:])
 
 
 def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:

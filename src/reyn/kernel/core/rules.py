@@ -92,7 +92,8 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
 def _after_end(state: RunState, ending: Ending) -> RunState:
     """Return the state in which the conversation that ended a run takes its next message."""
     visit, output = replace(state.visit, rollback=None, is_continued=False), state.output
-    state = replace(state, ending=None, output=Output(output.artifact, reason=output.reason))
+    history = state.history.without_ops(state.phase) if state.history.done else state.history
+    state = replace(state, ending=None, output=Output(output.artifact, reason=output.reason), history=history)
     if ending.kind not in ("finish", "post_failure") or output.artifact is None or visit.input is None:
         return replace(state, visit=visit)
     reply = CompletedVisit(state.phase, visit.input, output.artifact, visit.latest, visit.handoffs, visit.values)
@@ -263,7 +264,7 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     back = state.visit.rollback if body.ends else None
     visit = replace(state.visit, is_open=False, is_continued=False, rollback=back)
     received = state.received.aborted(body) if state.received is not None else None
-    state = replace(state, history=state.history.with_done(body.phase, (), body.steps))
+    state = replace(state, history=state.history.with_done(body.phase, body.done, body.steps))
     return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received, turn_end=body)
 
 
@@ -282,7 +283,7 @@ def on_error_handled(state: RunState, body: kinds.ErrorHandled) -> RunState:
     """Go on at the handler. What the failed visits did stays known to later visits of their phase."""
     ending = Ending("finish") if body.to == kinds.TO_END else None
     visit = replace(state.visit, input=body.artifact, rollback=None, is_continued=False, attempt=0)
-    return replace(state, visit=visit, ending=ending)
+    return replace(state, visit=visit, ending=ending, history=state.history.with_other_work(state.phase))
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:

@@ -34,7 +34,7 @@ class Visit(msgspec.Struct, frozen=True):
         cap: How often a phase may be visited, if visits are limited.
         left: How often each successor may still be visited; empty if visits are not limited.
         reply: The hash of the artifact of the last visit, if it is known.
-        done: The arguments of unsafe ops that succeeded in visits of the phase that failed or were rolled back.
+        done: The ops that must not be repeated, of visits of the phase that failed or were rolled back.
         attempt: How often the visit has failed and is repeated, as `retry` of the node says.
         wait_ms: How long to wait before it, in milliseconds.
     """
@@ -50,7 +50,7 @@ class Visit(msgspec.Struct, frozen=True):
     cap: int | None = None
     left: dict[str, int] = {}
     reply: str = ""
-    done: tuple[str, ...] = ()
+    done: tuple[kinds.DoneOp, ...] = ()
     attempt: int = 0
     wait_ms: int = 0
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
-    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.op_log import OpLog
 
 _NOT_NEEDED = "the join of its node is decided"
 _MAX_CAUSES = 5

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
-    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.op_log import OpLog
 
 T = TypeVar("T")
 MAX_HANDOFF_ITEMS = 20

@@ -17,7 +17,7 @@ from reyn.kernel.core.errors_of_nodes import VisitFault
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.fan_out import run_branches
 from reyn.kernel.visit.handoffs import hand_over
-from reyn.kernel.visit.op_dispatch import OpLog
+from reyn.kernel.visit.op_log import Completed, OpLog
 from reyn.kernel.visit.skill_state import StateFault, change_of
 from reyn.kernel.visit.step_context import StepFault
 from reyn.kernel.visit.steps import NOTHING, run_node, run_steps
@@ -126,7 +126,7 @@ async def end_visit(
         return await fail_visit(entry, log, VisitFault(code, f"node `{entry.phase}`: {error}", name), tape)
     store_artifact(artifact, tape, encoded, change)
     hand_over(phase, entry, artifact, log, tape)
-    _, steps, blobs = log.completed() if phase.skill.on_phase_failure == "rollback" else ((), None, ())
+    _, steps, blobs = log.completed() if phase.skill.on_phase_failure == "rollback" else Completed()
     completed = kinds.PhaseCompleted(
         entry.phase, entry.visit, "transition" if target else "finish", target, steps=steps
     )

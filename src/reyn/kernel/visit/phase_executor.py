@@ -21,6 +21,7 @@ from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.deciding import ConditionFault, without_forbidden
 from reyn.kernel.visit.decision_checks import DecisionCheck, SentBack, artifact_checks, decision_checks
 from reyn.kernel.visit.handoffs import hand_in, hand_over
+from reyn.kernel.visit.op_log import Completed
 from reyn.kernel.visit.progress import MAX_TRUNCATED_READS, VisitProgress
 from reyn.kernel.visit.prompt_budget import Prompt, fit_prompt
 from reyn.kernel.visit.skill_state import StateFault, change_of
@@ -90,9 +91,11 @@ def _end_turn(progress: VisitProgress, reason: str, code: str = "") -> None:
     """End a turn of a conversation without a reply. Its message and completed ops stay."""
     entry, log, ends = progress.entry, progress.log, not progress.phase.follows_itself
     # A repetition finds the ops of the model in the transcript; its steps take over what these steps have done.
-    steps = log.steps.content() if ends and code and log.steps is not None else None
-    body = kinds.PhaseAborted(entry.phase, entry.visit, reason, ends, code, None if steps is None else steps.hash)
-    progress.tape.emit(body, *(() if steps is None else (steps,)))
+    is_repeated = ends and bool(code)
+    steps = log.steps.content() if is_repeated and log.steps is not None else None
+    done, _, blobs = log.completed_turn() if is_repeated else Completed()
+    blobs, name = (blobs, None) if steps is None else ((*blobs, steps), steps.hash)
+    progress.tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends, code, name, done), *blobs)
 
 
 # -- before the first turn --------------------------------------------------------------------------
@@ -309,9 +312,8 @@ async def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
             reason, extra = verdict.reason, verdict.handoff
             hand_over(phase, entry, verdict.artifact, log, tape, status=status, reason=reason, extra=extra)
-    rolls_back = phase.skill.on_phase_failure == "rollback" and not progress.context.is_conversation
-    if discarded is None and rolls_back and (log.performed or log.steps):
-        discarded = log.completed()
-    done, steps, blobs = discarded or ((), None, ())
+    if discarded is None and phase.skill.on_phase_failure == "rollback" and (log.performed or log.steps):
+        discarded = log.completed_turn() if progress.context.is_conversation else log.completed()
+    done, steps, blobs = discarded or Completed()
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase, done, steps), *blobs)
     return None

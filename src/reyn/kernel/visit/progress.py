@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import AnswersRejected, WorkNotDone
 from reyn.kernel.visit.model_call import Targets
-from reyn.kernel.visit.op_dispatch import OpLog
+from reyn.kernel.visit.op_log import OpLog
 from reyn.kernel.visit.turn import TurnContext
 from reyn.kernel.visit.work import Work
 
@@ -44,7 +44,7 @@ class VisitProgress:
         self.phase = phase
         self.entry = entry
         self.tape = tape
-        self.work = Work(phase, tape.content) if phase.has_work else None
+        self.work = Work(phase, tape.content, entry.done) if phase.has_work else None
         self.log = OpLog(phase.vocabulary, self.work)
         self.context = TurnContext(phase, entry, self.log, tape)
         if self.context.is_conversation and tape.state.truncated:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.model_call import TurnSpec
-    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.op_log import OpLog
 
 ESTIMATES: Mapping[str, TokenCounter] = {CHARS.name: CHARS, BYTES.name: BYTES}
 """Counters that need nothing but the text, so that a replay counts again."""

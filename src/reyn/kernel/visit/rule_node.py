@@ -16,7 +16,7 @@ from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.completed_steps import CompletedSteps
 from reyn.kernel.visit.deciding import first_match, target_of, values_of
 from reyn.kernel.visit.model_free import end_visit
-from reyn.kernel.visit.op_dispatch import OpLog
+from reyn.kernel.visit.op_log import OpLog
 from reyn.kernel.visit.step_context import StepFault
 from reyn.kernel.visit.steps import NOTHING, run_steps
 from reyn.kernel.visit.visit_end import fail_visit

@@ -9,7 +9,7 @@ import msgspec
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.errors_of_nodes import VisitFault
 from reyn.kernel.visit.completed_steps import CompletedSteps
-from reyn.kernel.visit.op_dispatch import TOOK_EFFECT, OpLog, OpOutcome
+from reyn.kernel.visit.op_log import TOOK_EFFECT, OpLog, OpOutcome
 from reyn.vocabulary.error_names import FAILED
 
 if TYPE_CHECKING:

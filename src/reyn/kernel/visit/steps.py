@@ -20,7 +20,8 @@ from reyn.kernel.core.child_effects import CancelChild, PlanChild, StartChildren
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.core.snapshot import POSTPROCESSOR
 from reyn.kernel.visit.child_calls import await_child, finish_child, plan_child
-from reyn.kernel.visit.op_dispatch import OpLog, run_op
+from reyn.kernel.visit.op_dispatch import run_op
+from reyn.kernel.visit.op_log import OpLog
 from reyn.kernel.visit.run_context import RunContext, credentials_of
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import CollectedResults, StepContext, StepFault

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.model_call import TurnSpec
-    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.op_log import OpLog
 
 _LEFT_OUT = "(older turns are left out)\n\n"
 _MARKER_TOKENS = 40

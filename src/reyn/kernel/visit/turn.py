@@ -43,7 +43,8 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel, ModelReply
 from reyn.kernel.visit.model_call import TurnSpec, aborted_batch, answer_message, ask, next_answer, tool_result
-from reyn.kernel.visit.op_dispatch import NativeCalls, OpLog, interrupted_ops, run_op
+from reyn.kernel.visit.op_dispatch import NativeCalls, interrupted_ops, run_op
+from reyn.kernel.visit.op_log import OpLog
 from reyn.kernel.visit.prompt_budget import Contents, Prompt, TurnDraft
 from reyn.models import PerformedOp, Turn
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.errors_of_nodes import VisitFault
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.op_log import Completed, OpLog
 
 
 def store_artifact(
@@ -32,7 +32,7 @@ async def fail_visit(entry: Visit, log: OpLog, fault: VisitFault, tape: Tape, ca
     tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, fault.reason, code, done, steps, name), *blobs)
 
 
-async def discard_visit(entry: Visit, log: OpLog, tape: Tape) -> tuple[tuple[str, ...], str | None, tuple[Blob, ...]]:
+async def discard_visit(entry: Visit, log: OpLog, tape: Tape) -> Completed:
     """Restore the files that a visit changed; return what else it did, which a repetition of it must not repeat."""
     await log.restore_files(f"{entry.step}.restore", tape)
-    return log.completed()
+    return log.completed(is_restored=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
-    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.op_log import OpLog
 
 MAX_MESSAGE_CHARS = 10_000_000
 _MESSAGE = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
@@ -71,13 +71,11 @@ async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Ta
         steps, prefix = phase.definition.preprocessor, f"{entry.step}.pre"
         enriched, local = await run_steps(steps, artifact, prefix, phase, log, tape, entry.phase)
         content = Blob.of(canonical(enriched))
-    done = tuple(tape.content(name).decode(errors="ignore") for name in entry.done[-MAX_DONE:])
-    if len(entry.done) > MAX_DONE:
-        done = (f"more than {MAX_DONE} ops, of which only the last are listed", *done)
-    rollback = Rollback(None, "", done) if done else None
+    done, tried = _done_before(entry, tape)
+    rollback = Rollback(None, "", done, tried) if done or tried else None
     if back is not None:
         rejected = log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape)
-        rollback = Rollback(rejected, back.reason, done)
+        rollback = Rollback(rejected, back.reason, done, tried)
     shown = content.hash
     earlier = list(_reads(phase, entry, tape)) if phase.definition.reads else []
     blobs: tuple[Blob, ...] = (content,) if phase.definition.preprocessor or is_reply else ()
@@ -102,6 +100,16 @@ async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Ta
     orders = {one: order.hash for one, order in found.items()}
     named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
     return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions, local)
+
+
+def _done_before(entry: Visit, tape: Tape) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what earlier attempts did, and what they tried that has no usable result, in short."""
+    texts: dict[bool, list[str]] = {True: [], False: []}
+    for op in entry.done[-MAX_DONE:]:
+        texts[bool(op.form)].append(tape.content(op.text).decode(errors="ignore"))
+    if len(entry.done) > MAX_DONE:
+        texts[True].insert(0, f"more than {MAX_DONE} ops, of which only the last are listed")
+    return tuple(texts[True]), tuple(texts[False])
 
 
 def _reads(phase: CompiledPhase, entry: Visit, tape: Tape) -> Iterator[ReadContent]:

@@ -1,12 +1,13 @@
 """The work of a visit: what it must do before it can end, and the fields of its artifact that its ops fill.
 
-Only ops that the model requests count. Their outcomes are recorded, and a visit in flight is executed again from its
-record, so that recovery and replay find the same work done.
+Only ops that the model requests count: those of the visit, and those of attempts before it that it must not repeat.
+Their outcomes are recorded, and a visit in flight is executed again from its record, so that recovery and replay find
+the same work done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from reyn.permissions.gate import ASK_RULE, DEFAULT_RULE
 
 if TYPE_CHECKING:
     from reyn.contract import Duty
+    from reyn.journal import kinds
     from reyn.journal.kinds import OpStatus
     from reyn.jsonschema import Schema
     from reyn.kernel.visit.compiled_phase import CompiledPhase
@@ -36,6 +38,12 @@ class _Denial(NamedTuple):
     is_correctable: bool
 
 
+def duties_left(duties: tuple[Duty, ...], done: Iterable[str]) -> tuple[Duty, ...]:
+    """Return the work that is left once ops of certain forms have succeeded."""
+    forms = frozenset(done)
+    return tuple(duty for duty in duties if duty.forms.isdisjoint(forms)) if forms else duties
+
+
 class Work:
     """What the ops of one visit have done so far.
 
@@ -43,19 +51,25 @@ class Work:
         left: What the visit must still do.
     """
 
-    def __init__(self, phase: CompiledPhase, content: Callable[[str], bytes]) -> None:
+    def __init__(
+        self, phase: CompiledPhase, content: Callable[[str], bytes], before: Iterable[kinds.DoneOp] = ()
+    ) -> None:
+        """Begin the work. `before` has the ops of earlier attempts that this one must not repeat: they count."""
         self._phase = phase
         self._content = content
         self._done: dict[str, _Deed] = {}
         self._denied: dict[str, _Denial] = {}
-        self.left: tuple[Duty, ...] = phase.duties
+        for op in before:
+            if op.args is not None and op.result is not None:
+                self._done[op.form] = _Deed(msgspec.json.decode(content(op.args)), op.result)
+        self.left = duties_left(phase.duties, self._done)
 
     def add(self, args: dict[str, Any], status: OpStatus, result: str) -> None:
         """Add an op of the visit. A failed one changes nothing, because the model may try again."""
         name = self._phase.vocabulary.name_of(args)
         if status == "ok":
             self._done[name] = _Deed(args, result)
-            self.left = tuple(duty for duty in self.left if name not in duty.forms)
+            self.left = duties_left(self.left, (name,))
         elif status == "denied":
             self._deny(name, args["kind"], msgspec.json.decode(self._content(result)))
 
