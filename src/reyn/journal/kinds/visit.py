@@ -339,9 +339,10 @@ class PhaseCompleted(Body, frozen=True):
 class PhaseFailed(Body, frozen=True):
     """A visit ended without a decision, after its file changes were restored.
 
-    `attempts` is the number of model calls, `code` the code of the error. `done` has the unsafe ops of the
-    model that succeeded or may have taken effect. `steps` lists the unsafe ops and sub-runs that steps completed; the
-    next attempt takes over their results. `error_name` is the name of the error if it is not that of the code: an op, a step or a sub-run named it.
+    `attempts` is the number of model calls, `code` the code of the error. `done` has the unsafe ops of the model that
+    succeeded or may have taken effect. `steps` lists the unsafe ops and sub-runs that steps completed; the next attempt
+    takes over their results. `error_name` is the name of the error if it is not that of the code: an op, a step or a
+    sub-run named it.
     """
 
     phase: str

@@ -92,7 +92,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
 def _after_end(state: RunState, ending: Ending) -> RunState:
     """Return the state in which the conversation that ended a run takes its next message."""
     visit, output = replace(state.visit, rollback=None, is_continued=False), state.output
-    history = state.history.without_ops(state.phase) if state.history.done else state.history
+    history = state.history.without_ops(state.phase) if ending.kind == "unanswered" else state.history
     state = replace(state, ending=None, output=Output(output.artifact, reason=output.reason), history=history)
     if ending.kind not in ("finish", "post_failure") or output.artifact is None or visit.input is None:
         return replace(state, visit=visit)

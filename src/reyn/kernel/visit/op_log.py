@@ -9,6 +9,7 @@ import msgspec
 from reyn.context.frame import Repetition
 from reyn.context.render import next_digest, truncate
 from reyn.journal import Blob, canonical, digest, kinds
+from reyn.kernel.core.effects import Restore
 
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape

@@ -21,7 +21,6 @@ from reyn.kernel.core.limits import within_limits
 from reyn.kernel.core.snapshot import POSTPROCESSOR
 from reyn.kernel.visit.child_calls import await_child, finish_child, plan_child
 from reyn.kernel.visit.op_dispatch import run_op
-from reyn.kernel.visit.op_log import OpLog
 from reyn.kernel.visit.run_context import RunContext, credentials_of
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import CollectedResults, StepContext, StepFault
@@ -48,6 +47,7 @@ from reyn.vocabulary.error_names import name_of_result
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.completed_steps import CompletedSteps
+    from reyn.kernel.visit.op_log import OpLog
 
 _MAX_FINDINGS = 20
 NOTHING: Mapping[str, Any] = MappingProxyType({})

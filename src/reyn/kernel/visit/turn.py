@@ -44,7 +44,6 @@ from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks, CallModel, ModelReply
 from reyn.kernel.visit.model_call import TurnSpec, aborted_batch, answer_message, ask, next_answer, tool_result
 from reyn.kernel.visit.op_dispatch import NativeCalls, interrupted_ops, run_op
-from reyn.kernel.visit.op_log import OpLog
 from reyn.kernel.visit.prompt_budget import Contents, Prompt, TurnDraft
 from reyn.models import PerformedOp, Turn
 
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.op_log import OpLog
     from reyn.kernel.visit.transcript_budget import TranscriptLimit
 
 _NO_MESSAGES = NormalizedMessageList()
