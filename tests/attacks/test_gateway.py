@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 
-from reyn.gateway import create_app
+from reyn.gateway import create_app, streams
+from reyn.gateway.access import revoke_token
 from reyn.gateway.app import OPERATIONS
 from reyn.gateway.operations import Operation
 from reyn.journal.family import open_question
+from tests.chat.support import reply
 from tests.gateway.support import HOST, QUESTION, Served, serving
-from tests.support import finish, go
+from tests.support import finish, go, write_skill
 
 CANARY = "canary-of-the-other-skill"
 PLAIN = {"/api/openapi.json", "/healthz", "/readyz"}
@@ -74,6 +76,119 @@ def test_no_id_tells_whether_a_run_of_another_skill_exists(path: str, tmp_path: 
             body = {"text": "hello", "run_id": "theirs"} if path == "/api/conversations" else body
             response = await http.post(path, json=body)
             assert response.status_code == 404, response.text
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("one", [one for one in OPERATIONS if "{run}" in one.path], ids=lambda one: one.name)
+def test_no_prefix_tells_the_ids_of_runs_of_another_skill(one: Operation, tmp_path: Path):
+    """An ambiguous prefix names the runs that it could mean."""
+
+    async def attempt() -> None:
+        async with serving(tmp_path, [go("second"), finish(), go("second"), finish()]) as served:
+            admin, http = served.http(served.token()), served.http(served.token(skills=["asker"]))
+            for run in ("theirs-one", "theirs-two"):
+                body = {"skill": "pair", "input": {"text": "x"}, "run_id": run}
+                assert (await admin.post("/api/runs", json=body)).status_code == 202
+            for prefix in ("t", "theirs", "theirs-o", "theirs-one"):
+                path = re.sub(r"\{\w+\}", "0" * 64, one.path.replace("{run}", prefix))
+                response = await http.request(one.method, path, params=PARAMETERS.get(one.name), json=BODIES[one.name])
+                assert response.status_code == 404, response.text
+                assert set(re.findall(r"theirs[\w-]*", response.text)) <= {prefix}, response.text
+
+    asyncio.run(attempt())
+
+
+BODIES: dict[str, Any] = {one.name: {} if one.body is not None else None for one in OPERATIONS}
+BODIES |= {"say": {"text": "chosen"}, "rename_conversation": {"title": "x"}, "change_memory": {"compact": True}}
+BODIES |= {"edit_message": {"text": "chosen", "number": 1}, "answer": {"value": "chosen"}}
+BODIES |= {"fork_run": {"at": 1, "input": {"text": "chosen"}}}
+STARTING = ("fork_run", "repeat_run", "duplicate_conversation", "say", "edit_message")
+ON_RUNS = [one for one in OPERATIONS if "{run}" in one.path and one.method != "GET"]
+
+
+@pytest.mark.parametrize("child", ["inner", "agent:inner"])
+@pytest.mark.parametrize("one", ON_RUNS, ids=lambda one: one.name)
+def test_a_token_for_a_skill_starts_no_other_through_its_sub_runs(one: Operation, child: str, tmp_path: Path):
+    """A token sees the sub-runs of its skill, and forks, repeats, copies and continues none of them."""
+    answers: list[Any] = [finish("inner"), finish("outer"), *[finish()] * 5]
+    own, first = "outer", ("/api/runs", {"skill": "outer", "input": {"text": "x"}, "run_id": "mine"})
+    op = {"kind": "run_skill", "skill": "inner", "input": {"text": "x"}}
+    write_skill(tmp_path, "inner", {"work": ["end"]})
+    write_skill(tmp_path, "outer", {"work": ["end"]}, ops={"work": "run_skill"})
+    if child != "inner":
+        answers = [reply("inner"), reply("outer"), *[reply("again")] * 5]
+        own, first = "agent:outer", ("/api/conversations", {"agent": "outer", "text": "x", "run_id": "mine"})
+        op = {"kind": "ask_agent", "agent": "inner", "message": "x"}
+        for name, keys in (("inner", ""), ("outer", "agents: [inner]\n")):
+            (tmp_path / "reyn/agents").mkdir(parents=True, exist_ok=True)
+            text = f"---\ntype: agent\nname: {name}\n{keys}---\nReply.\n"
+            (tmp_path / f"reyn/agents/{name}.md").write_text(text)
+
+    async def attempt() -> None:
+        async with serving(tmp_path, [{"control_ir": [op]}, *answers]) as served:
+            http = served.http(served.token("view", "start", "answer", skills=[own]))
+            journal = served.site.runtime.services.journal
+            started = await http.post(first[0], json=first[1])
+            assert started.status_code == 202, started.text
+            async with asyncio.timeout(60):
+                while journal.find("mine").status == "running":  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                rows = {row.run_id: row for row in journal.runs()}
+                [sub_run] = [run for run, row in rows.items() if row.skill == child]
+                path = re.sub(r"\{\w+\}", "1", one.path.replace("{run}", sub_run))
+                response = await http.request(one.method, path, json=BODIES[one.name])
+                while served.site.work.count:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            assert {row.run_id for row in journal.runs()} == rows.keys(), response.text
+            assert b"chosen" not in b"".join(event.raw for event in journal.read(sub_run))
+            assert not any("chosen" in str(message) for message in journal.drain(sub_run, 0))
+            if one.name in STARTING or (one.name == "answer" and child != "inner"):
+                assert (response.status_code, response.json()["code"]) == (403, "RYN803")
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("run", ["victim.2.1", "victim.1.1.1", "mine.1", "a.b"])
+@pytest.mark.parametrize("path", WITH_ID)
+def test_a_token_for_a_skill_takes_no_id_of_a_future_sub_run(path: str, run: str, tmp_path: Path):
+    async def attempt() -> None:
+        async with serving(tmp_path, [QUESTION, QUESTION]) as served:
+            http = served.http(served.token(skills=["asker", "agent:default"]))
+            body: dict[str, Any] = {"skill": "asker", "input": {"text": "x"}, "run_id": "mine"}
+            assert (await http.post("/api/runs", json=body)).status_code == 202
+            body = {"run_id": run} if "mine" in path else body | {"run_id": run}
+            body = {"text": "hello", "run_id": run} if path == "/api/conversations" else body
+            response = await http.post(path, json=body)
+            assert (response.status_code, response.json()["code"]) == (422, "RYN413"), response.text
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("stream", ["/api/stream", "/api/runs/mine/stream"])
+def test_a_stream_ends_with_its_token(stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The stream of a revoked token sends nothing that happens afterwards."""
+    monkeypatch.setattr(streams, "_ACCESS_SECONDS", 0)
+
+    async def attempt() -> None:
+        async with serving(tmp_path, [QUESTION, QUESTION]) as served:
+            site, http = served.site, served.http(served.token())
+            body: dict[str, Any] = {"skill": "asker", "input": {"text": "x"}, "run_id": "mine"}
+            assert (await http.post("/api/runs", json=body)).status_code == 202
+            principal = site.access.find(served.token("view", name="spy"), "", is_session=False)
+            found = streams.change_stream(site, principal)
+            if "mine" in stream:
+                found = streams.event_stream(site, principal, streams.WatchOptions("mine", 0, False, True, False))
+            sent = aiter(found.body_iterator)
+            await anext(sent)
+            following = asyncio.ensure_future(anext(sent, None))
+            async with asyncio.timeout(60):
+                while stream == "/api/stream" and not site.changes._readers:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                revoke_token(site.runtime.services.journal, "spy")
+                await http.post("/api/runs", json=body | {"run_id": "later"})
+                assert await following is None or stream != "/api/stream"  # it was on its way
+                assert [one async for one in sent] == []
 
     asyncio.run(attempt())
 

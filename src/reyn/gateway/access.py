@@ -155,6 +155,10 @@ class AccessControl:
         name = token.name.partition(" #")[0] if token.is_session else token.name
         return Principal(name, token.scopes, token.skills, secret, is_session)
 
+    def is_valid(self, principal: Principal) -> bool:
+        """Return whether the credential of a principal still is one."""
+        return self._find(secret_hash(principal.secret)) is not None
+
     def _find(self, hashed: str) -> AccessToken | None:
         now = self._now()
         for token in self._journal.access_tokens():

@@ -118,6 +118,8 @@ async def answer(call: ApiCall) -> Answered:
     runtime, row = site.runtime, site.run_for(call.path["run"], call.principal)
     asked = runtime.runs.open_question(row)
     named = body.question
+    if asked is not None and asked.question.is_message:
+        call.principal.check_skill(asked.row.skill)  # a message, to the agent of a sub-run perhaps
     if asked is not None and asked.question.must_be_named:
         call.principal.check("approve")
     elif asked is not None:  # only this one gets the reply: meanwhile, an approval may open
@@ -200,7 +202,7 @@ class Fork(msgspec.Struct, forbid_unknown_fields=True):
 async def fork_run(call: ApiCall) -> RunView:
     """Start a new run that continues from an event of a run. It executes in this process."""
     site, body = call.site, call.body
-    run, model = call.run, site.model_for(body.model)
+    run, model = call.origin, site.model_for(body.model)
     site.check_open_to(body.run_id, call.principal)
     new = body.run_id or site.runtime.services.ids.new()
     skill = site.skill_for(body.skill, call.principal) if body.skill is not None else None
@@ -233,7 +235,7 @@ class Rerun(msgspec.Struct, forbid_unknown_fields=True):
 async def repeat_run(call: ApiCall) -> RunView:
     """Start a new run with the input, the settings and the skill of a run. It executes in this process."""
     site, body = call.site, call.body
-    run, model = call.run, site.model_for(body.model)
+    run, model = call.origin, site.model_for(body.model)
     site.check_open_to(body.run_id, call.principal)
     new = body.run_id or site.runtime.services.ids.new()
 

@@ -43,6 +43,16 @@ class ApiCall(NamedTuple):
         """The id of the run in the path. The principal may see its skill."""
         return self.site.run_for(self.path["run"], self.principal).run_id
 
+    @property
+    def origin(self) -> str:
+        """The id of the run in the path, from which the request starts something new: a run, or a turn of an agent.
+
+        A run of one skill may have sub-runs of others. The principal sees them, and starts none of those skills.
+        """
+        row = self.site.run_for(self.path["run"], self.principal)
+        self.principal.check_skill(row.skill)
+        return row.run_id
+
 
 class Operation(NamedTuple):
     """One operation of the API.

@@ -205,7 +205,7 @@ def get_conversation(call: ApiCall) -> ConversationView:
 @operation("POST", "/api/conversations/{run}/messages", "start", body=MessageBody, result=Begun, status=202)
 async def say(call: ApiCall) -> Begun:
     """Say something in a conversation. The journal records the name of the token as the user."""
-    run = call.run
+    run = call.origin
     await call.site.conversations.say(run, call.body.message(), call.principal.name)
     call.site.changes.look()
     return Begun(run)
@@ -236,7 +236,7 @@ async def edit_message(call: ApiCall) -> Begun:
     """Say something else in place of a message, in a fork. The conversation itself does not change."""
     from reyn.chat.services.snapshot_journal import fork_point
 
-    site, run = call.site, call.run
+    site, run = call.site, call.origin
     runtime = site.runtime
     if call.body.number < 1:
         raise InputInvalid("`number` is the number of a message, from 1")

@@ -171,7 +171,7 @@ async def stream_run(call: ApiCall) -> Response:
     last = call.request.headers.get("last-event-id", "")
     after = int(last) if last.isdecimal() and len(last) < 16 else call.query.after
     wanted = WatchOptions(call.run, max(0, after), call.query.deltas, call.query.follow, call.query.children)
-    return event_stream(call.site, wanted)
+    return event_stream(call.site, call.principal, wanted)
 
 
 class GraphNode(msgspec.Struct):

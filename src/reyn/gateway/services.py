@@ -140,7 +140,7 @@ def duplicate_conversation(call: ApiCall) -> RunView:
     """Copy a conversation with everything that was completed. Nothing is executed."""
     runtime = call.site.runtime
     call.site.check_open_to(call.body.run_id, call.principal)
-    new = runtime.conversations.copy(call.run, run_id=call.body.run_id)
+    new = runtime.conversations.copy(call.origin, run_id=call.body.run_id)
     return run_view(runtime, runtime.runs.find(new))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from reyn.errors import AgentNotFound, RunNotFound, TokenMissing
+from reyn.errors import AgentNotFound, RunIdInvalid, RunNotFound, TokenMissing
 from reyn.gateway.access import AccessControl, Principal, session_secret
 from reyn.gateway.changes import ChangeFeed
 from reyn.gateway.conversations import OpenConversations
 from reyn.gateway.tallies import CallTimes, ChargedSoFar
 from reyn.gateway.work import BackgroundRuns
-from reyn.journal.family import root_run
+from reyn.journal.family import find_run, root_run
 from reyn.journal.kinds import AGENT_PREFIX
 
 if TYPE_CHECKING:
@@ -99,27 +99,27 @@ class Gateway:
         Raises:
             RunNotFound: There is none, or the credential is not for the skill of its root run.
         """
-        runs = self.runtime.runs
-        row = runs.find(run)
-        if principal.skills and not principal.sees(root_run(self.runtime.services.existing_journal, row).skill):
-            raise RunNotFound(f"no run `{run}`")
-        return row
+        if not principal.skills:
+            return self.runtime.runs.find(run)
+        journal = self.runtime.services.existing_journal
+        return find_run(journal, run, lambda row: principal.sees(root_run(journal, row).skill))
 
     def check_open_to(self, run: str | None, principal: Principal) -> None:
-        """Check that a run of this id, if there is one, is open to a credential.
+        """Check that the id that a request chooses for a run is open to a credential.
 
         Raises:
-            RunNotFound: It is not.
+            RunNotFound: There is a run of this id, and the credential is not for its skill.
+            RunIdInvalid: The id could be that of a sub-run of a skill that the credential is not for.
         """
-        agent = self.conversations.agent_of(run) if run else None  # may not be recorded yet
+        if not run or not principal.skills:
+            return
+        agent = self.conversations.agent_of(run)  # may not be recorded yet
         if agent is not None and not principal.sees(f"{AGENT_PREFIX}{agent}"):
             raise RunNotFound(f"no run `{run}`")
-        try:
-            row = self.runtime.runs.find(run) if run else None
-        except RunNotFound:
-            return
-        if row is not None:
-            self.run_for(row.run_id, principal)
+        if self.runtime.services.existing_journal.find(run) is not None:
+            self.run_for(run, principal)
+        elif "." in run:
+            raise RunIdInvalid(f"`{run}` could be the id of a sub-run", hint="Use an id without `.`.")
 
     def skill_for(self, name: str, principal: Principal) -> str:
         """Return the skill that a request names: one of the project, also of an agent, or of the standard library.

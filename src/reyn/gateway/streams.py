@@ -7,6 +7,7 @@ read what they show through the API.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,8 @@ MAX_STREAMS = 2_500
 _SEND_SECONDS = 30
 """A client that reads nothing for so long is dropped. It continues from its last event."""
 _PING_SECONDS = 15
+_ACCESS_SECONDS = 5
+"""How long a token that was revoked, or has expired, still gets events."""
 _MAX_WAITING = 200
 """Events that wait for a client. While it reads nothing, no more of them are read."""
 
@@ -43,20 +46,35 @@ class WatchOptions(NamedTuple):
     with_children: bool
 
 
-def event_stream(site: Gateway, wanted: WatchOptions) -> EventSourceResponse:
+def event_stream(site: Gateway, principal: Principal, wanted: WatchOptions) -> EventSourceResponse:
     """Return a response that streams the events of a run until it ends or stops."""
-    return _response(site, _events(site, wanted))
+    return _response(site, principal, _events(site, wanted))
 
 
 def change_stream(site: Gateway, principal: Principal) -> EventSourceResponse:
     """Return a response that streams what changes, until the server stops."""
-    return _response(site, _changes(site, principal))
+    return _response(site, principal, _changes(site, principal))
 
 
-def _response(site: Gateway, events: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
+def _response(site: Gateway, principal: Principal, events: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
     if site.streams >= MAX_STREAMS or site.is_draining:
         raise TooManyRequests(f"the server has {site.streams} open streams")
+    events = _while_permitted(site, principal, events)
     return EventSourceResponse(_counted(site, events), ping=_PING_SECONDS, send_timeout=_SEND_SECONDS)
+
+
+async def _while_permitted(
+    site: Gateway, principal: Principal, events: AsyncIterator[ServerSentEvent]
+) -> AsyncIterator[ServerSentEvent]:
+    """Yield events until the token or the session ends. One that sends nothing shows nothing, and is not checked."""
+    checked = time.monotonic()
+    async with aclosing(events):  # type: ignore[type-var]  # a generator
+        async for event in events:
+            if time.monotonic() - checked >= _ACCESS_SECONDS:
+                if not await asyncio.to_thread(site.access.is_valid, principal):
+                    return
+                checked = time.monotonic()
+            yield event
 
 
 async def _counted(site: Gateway, events: AsyncIterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:

@@ -17,6 +17,8 @@ from reyn.journal.lifecycle import ENDED, RunRow
 from reyn.journal.messages import Answer, Say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.journal.port import Journal
 
 _MAX_LISTED = 5
@@ -57,16 +59,16 @@ def descendants(journal: Journal, run_id: str) -> list[RunRow]:
     return list(rows.values())
 
 
-def find_run(journal: Journal, run: str) -> RunRow:
-    """Return a run by its id, or by a unique prefix of it.
+def find_run(journal: Journal, run: str, is_visible: Callable[[RunRow], bool] = lambda _: True) -> RunRow:
+    """Return a run by its id, or by a unique prefix of it. Runs that are not visible to the caller count as missing.
 
     Raises:
         RunNotFound: There is no such run, or the prefix is ambiguous.
     """
     row = journal.find(run)
-    if row is not None:
+    if row is not None and is_visible(row):
         return row
-    rows = [row for row in journal.runs(run) if not row.parent.startswith(run)] if run else []
+    rows = [row for row in journal.runs(run) if not row.parent.startswith(run) and is_visible(row)] if run else []
     if len(rows) == 1:
         return rows[0]
     if not rows:
