@@ -356,7 +356,7 @@ def test_a_system_message_of_a_hook_keeps_the_advice_and_is_part_of_the_history(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("keep", range(4))
+@pytest.mark.parametrize("keep", range(6))
 def test_a_summary_of_a_hook_keeps_what_it_would_keep_of_what_it_sees(tmp_path: Path, keep: int):
     def shorten(turn: HookTurn) -> list[ContextMutation]:
         has_correction = "rejected" in turn.messages[-1].text
@@ -366,7 +366,8 @@ def test_a_summary_of_a_hook_keeps_what_it_would_keep_of_what_it_sees(tmp_path: 
         shop = Shop(tmp_path, "tools", REJECTED["tools"], "Yes.", hooks=[shorten])
         await shop.agent("hi", [Message("user", "a"), Message("assistant", "b")])
         roles = [role for role, _ in shop.model.seen()]
-        assert roles == ["user", *(["assistant"] if keep > 3 else []), "user", "assistant", "tool"]
+        history = ["user", "assistant"][max(0, 5 - keep) :]
+        assert roles == ["user", *history, "user", "assistant", "tool"]
 
     asyncio.run(scenario())
 

@@ -129,7 +129,8 @@ class ContextMutated(Body, frozen=True):
     visit with native tool calls, and null if they patched the prompt of this turn alone. The tokens and the size are
     those of the transcript after it. `called` is false if the run was resumed without the program's hooks. `images` is
     true if the model sees images that came with this turn or with the mutations. `drops_correction` is true if they
-    replaced the messages without the correction of the last answer.
+    replaced the messages without the correction of the last answer. `recent` are the messages of the history that the
+    run started with to which a summary applies; older ones are left out.
     """
 
     call: str
@@ -142,6 +143,7 @@ class ContextMutated(Body, frozen=True):
     called: bool = True
     images: bool = False
     drops_correction: bool = False
+    recent: tuple[FrameMessage, ...] = ()
 
 
 @event("context_compacted", v=1, origin="derived")

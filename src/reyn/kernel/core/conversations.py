@@ -93,10 +93,11 @@ class Transcript(msgspec.Struct, frozen=True):
         message = NormalizedMessage("system", "", parts=(Part(blob=system),), marker=memory)
         return msgspec.structs.replace(self, messages=self.messages.with_system(message), instructions=system)
 
-    def without_history(self) -> Transcript:
-        """Return the conversation without the messages that came before it, and without their size."""
-        tokens, size = sum(part.tokens for part in self.history), sum(part.size for part in self.history)
-        return msgspec.structs.replace(self, history=(), tokens=self.tokens - tokens, size=self.size - size)
+    def with_recent(self, recent: Sequence[kinds.FrameMessage]) -> Transcript:
+        """Return the conversation with recent messages of its history as its own, instead of the history."""
+        messages = NormalizedMessageList(map(normalized, recent)).with_system(self.messages.system)
+        whole = messages.append(*self.messages.tail(self.messages.length)) if recent else self.messages
+        return msgspec.structs.replace(self, messages=whole, history=())
 
     @property
     def length(self) -> int:
@@ -196,18 +197,15 @@ def _changed(conversation: Transcript, body: TranscriptChange) -> Transcript:
         case kinds.ContextMutated(mutations=records, tokens_after=tokens, size_after=size):
             mutations = [mutation_of(record) for record in records]
             if any(isinstance(mutation, ContextReplace | ContextSummary) for mutation in mutations):
-                conversation = conversation.without_history()
+                conversation = conversation.with_recent(body.recent)
             patched = conversation.mutated(mutations)
             return msgspec.structs.replace(patched, tokens=tokens, size=size)
         case kinds.MemoryChanged(action="compact"):
             return msgspec.structs.replace(conversation, wants_compaction=True)
         case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):
             return conversation.mutated([ExperienceForget(name)])
-    own = conversation.messages
-    whole = NormalizedMessageList(map(normalized, body.recent)).with_system(own.system).append(*own.tail(own.length))
-    conversation = msgspec.structs.replace(
-        conversation, messages=whole, history=(), tokens=0, size=0, wants_compaction=False
-    )
+    conversation = conversation.with_recent(body.recent)
+    conversation = msgspec.structs.replace(conversation, tokens=0, size=0, wants_compaction=False)
     summary = ContextSummary(summary_parts(body.summary), body.kept)
     return conversation.mutated([summary], body.tokens_after, body.size_after)
 

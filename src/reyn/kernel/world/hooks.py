@@ -22,8 +22,9 @@ from reyn.context.mutation import (
     ExperienceForget,
     ExperienceRemember,
     UserMessage,
+    recent_tail,
 )
-from reyn.context.records import mutation_of, record_mutation
+from reyn.context.records import mutation_of, record_mutation, stored_message
 from reyn.context.render import rendered_message, sent_text
 from reyn.context.transcript import NormalizedMessageList
 from reyn.errors import HookFailed, ReynError
@@ -113,6 +114,7 @@ class HookPatch:
         blobs: Their content.
         drops_correction: Whether they leave out the correction.
         needs_images: Whether the model sees images that came with the turn or with the mutations.
+        recent: The messages of the run's history that a summary keeps, as they are recorded.
     """
 
     def __init__(self, effect: CallHooks, tape: Tape, scrub: Callable[[str], str]) -> None:
@@ -124,6 +126,7 @@ class HookPatch:
         self.blobs: list[Blob] = []
         self.drops_correction = False
         self.needs_images = effect.needs_images
+        self.recent: list[kinds.FrameMessage] = []
         self._before = 0, effect.needs_images
         """The number of records before the current hook, and whether there were images."""
         selfref = effect.conversation.selfref if effect.conversation is not None else None
@@ -162,8 +165,10 @@ class HookPatch:
                 if messages == turn.messages and len(self.records) == self._before[0]:
                     return  # the messages stay as they are
                 mutation = self._replacement(messages, turn)
-            case ContextSummary(keep=keep) if not self.drops_correction:
-                mutation = replace(mutation, keep=max(0, keep - len(self._effect.correction)))
+            case ContextSummary(keep=keep):
+                if not self.drops_correction:
+                    mutation = replace(mutation, keep=max(0, keep - len(self._effect.correction)))
+                self._keep_recent(mutation)
             case UserMessage(content, images):
                 self.needs_images = self.needs_images or message_of("user", content, images=images).shows_images
                 mutation = replace(mutation, is_from_hook=True)
@@ -171,6 +176,19 @@ class HookPatch:
         self.records.append(record_mutation(mutation, blobs, self._scrub))
         self.blobs += blobs
         self._new |= {blob.hash: blob.content for blob in blobs}
+
+    def _keep_recent(self, summary: ContextSummary) -> None:
+        """Take over the messages of the history that a summary keeps, unless they were replaced before."""
+        conversation = self._effect.conversation
+        if conversation is None or not conversation.history or replaces(self.mutations):
+            return
+        own = conversation.messages.tail(conversation.messages.length)
+        kept = recent_tail(self._effect.messages, summary.keep)
+        for message in kept[: max(0, len(kept) - sum(not one.is_summary for one in own))]:
+            blobs: list[Blob] = []
+            self.recent.append(stored_message(message, blobs, self._scrub))
+            self.blobs += blobs
+            self._new |= {blob.hash: blob.content for blob in blobs}
 
     def _replacement(self, messages: NormalizedMessageList, turn: HookTurn) -> ContextReplace:
         """Return a replacement with the messages of the turn as they are recorded, and without the correction."""
@@ -232,6 +250,7 @@ class HookCaller:
             bool(self._hooks),
             patch.needs_images,
             patch.drops_correction,
+            tuple(patch.recent),
         )
         return body, tuple(patch.blobs)
 
@@ -265,9 +284,9 @@ def _size_after(effect: CallHooks, patch: HookPatch) -> tuple[int, int]:
     if conversation is None:
         apply_mutations(effect.messages, mutations)
         return 0, 0
-    before = conversation.without_history() if replaces(mutations) else conversation
-    compiled = compile_context(ContextState(before.messages, before.selfref), mutations)
     is_whole = replaces(mutations)
+    before = conversation.with_recent(patch.recent) if is_whole else conversation
+    compiled = compile_context(ContextState(before.messages, before.selfref), mutations)
     added = compiled.messages.length if is_whole else compiled.messages.length - before.messages.length
     texts = [sent_text(message, patch.content, effect.results) for message in compiled.messages.tail(added)]
     tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
