@@ -21,6 +21,7 @@ from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, check_cl
 from reyn.errors import HistoryInvalid, ReynError
 from reyn.journal import Blob, canonical, kinds
 from reyn.models import ToolCall
+from reyn.workspace.earlier import arguments_as_earlier, as_earlier
 
 if TYPE_CHECKING:
     StoredParts = tuple[kinds.HistoryPart, ...]
@@ -82,7 +83,7 @@ class Histories:
         is_instructed = system is not None and system.hash != system_of(before)
         if not rest and not is_instructed:
             return before, known.blobs
-        new = tuple(_scrubbed(message, scrub) for message in rest)
+        new = tuple(_detached(message, scrub) for message in rest)
         content = Blob.of(canonical(new))
         tokens, size, images = 0, 0, 0
         for message in new:
@@ -202,10 +203,12 @@ def _no_content(name: str) -> bytes:
     raise HistoryInvalid(f"a message of a history refers to the content `{name}`")
 
 
-def _scrubbed(message: NormalizedMessage, scrub: Callable[[str], str]) -> NormalizedMessage:
-    """Return a message without secrets, the same object if there are none."""
-    text = scrub(message.text)
-    calls = tuple(ToolCall(call.id, call.name, scrub(call.arguments)) for call in message.tool_calls)
+def _detached(message: NormalizedMessage, scrub: Callable[[str], str]) -> NormalizedMessage:
+    """Return a message without secrets and paths of its run; the same object if there are none."""
+    text = as_earlier(scrub(message.text))
+    calls = tuple(
+        ToolCall(call.id, call.name, arguments_as_earlier(scrub(call.arguments))) for call in message.tool_calls
+    )
     if text == message.text and calls == message.tool_calls:
         return message
     return replace(message, text=text, tool_calls=calls)

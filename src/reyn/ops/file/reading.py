@@ -16,6 +16,7 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, HoldsSecret
 from reyn.permissions import Allowed, NeedsApproval
 from reyn.workspace import FileError, FileImage, Guard, Location, decode_text, entries_of, kind_of, locate, look
+from reyn.workspace.earlier import is_earlier
 
 if TYPE_CHECKING:
     from reyn.workspace.files import FolderEntry
@@ -80,6 +81,11 @@ def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
 
 def not_found(location: Location, env: Env) -> OpFailed:
     """Return the error for a missing file, with similar names that the run may read, or else the first names."""
+    if location.zone == "recorded" and is_earlier(location.parts):
+        return OpFailed(
+            f"`{location.display_path}` was content of an earlier run; this run does not have it. "
+            "Use what the messages say about it, or do again what had this result"
+        )
     above, names = _nearest_entries(location, env)
     missing = location.parts[len(above.parts)] if location.parts else ""
     similar = difflib.get_close_matches(missing, names[:_MAX_COMPARED], _MAX_SUGGESTIONS)
