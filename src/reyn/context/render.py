@@ -6,18 +6,16 @@ message is a list of parts, which refer to stored content by hash.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from reyn.context.field_order import plain_text
 from reyn.context.frame import Execution, Repetition, Rollback
+from reyn.context.images import described, image_text, images_in
 from reyn.context.messages import RESULTS_HEADING, RESULTS_PARTS, NormalizedMessage
 from reyn.context.mutation import (
     AssistantMessage,
@@ -28,11 +26,10 @@ from reyn.context.mutation import (
     ToolResult,
     UserMessage,
 )
-from reyn.context.transcript import NormalizedMessageList
 from reyn.journal import digest
-from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
+from reyn.journal.kinds import CallRef, FrameMessage, Part
 from reyn.jsonschema.words import escape_line_ends, one_line
-from reyn.models import Image, ToolCall
+from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
 from reyn.workspace.paths import RECORDED
 
@@ -329,10 +326,10 @@ def rendered_message(
         with_images: Whether the model reads images. Otherwise, the text describes them.
     """
     if not message.parts:
-        return message if with_images or not message.images else _described(message)
+        return message if with_images or not message.images else described(message)
     images = message.images
     if with_images:
-        images += _images_in(message, content, results)
+        images += images_in(message, content, results)
     shown = (part for part in message.parts if not (with_images and part.image is not None))
     text = scrub("".join(_part_text(part, content, results) for part in shown))
     calls = message.tool_calls
@@ -355,68 +352,6 @@ def rendered_message(
     )
 
 
-def without_images(messages: NormalizedMessageList) -> NormalizedMessageList:
-    """Return messages with their texts, with a description in the place of each image."""
-    if not messages.has_images:
-        return messages
-    return NormalizedMessageList(_described(message) if message.images else message for message in messages)
-
-
-def _described(message: NormalizedMessage) -> NormalizedMessage:
-    text = "".join(_image_text(image.media_type or image.url) for image in message.images)
-    return replace(message, text=message.text + text, images=())
-
-
-def _image_text(name: str) -> str:
-    return f"\n[image: {name}]"
-
-
-def _images_in(
-    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
-) -> tuple[Image, ...]:
-    """Return the images of a message: its own, and those that op results in it name by hash.
-
-    Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
-    """
-    own = [part.image for part in message.parts if part.image is not None]
-    images = [_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own]
-    names = [name for part in message.parts if part.results for name in results[: part.results]]
-    if not own and (message.role == "tool" or message.parts[:1] == RESULTS_PARTS):
-        names += [part.blob for part in message.parts if part.blob]
-    for raw in map(content, names):
-        if b'"images":[{' in raw:
-            with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key
-                images += [_to_image(image, content) for image in msgspec.json.decode(raw, type=_WithImages).images]
-    return tuple(images)
-
-
-def image_parts(result: bytes) -> tuple[Part, ...]:
-    """Return the images that an op result names by hash, as parts of its message."""
-    if b'"images":[{' not in result:
-        return ()
-    try:
-        images = msgspec.json.decode(result, type=_WithImages).images
-    except msgspec.MsgspecError:  # a truncated result, or one that only quotes the key
-        return ()
-    return tuple(Part(image=ImageRef(one.media_type, one.content or None, one.url)) for one in images)
-
-
-class _ResultImage(msgspec.Struct):
-    media_type: str = ""
-    content: str = ""
-    url: str = ""
-
-
-class _WithImages(msgspec.Struct):
-    images: tuple[_ResultImage, ...] = ()
-
-
-def _to_image(image: _ResultImage, content: Callable[[str], bytes]) -> Image:
-    if not image.content:
-        return Image(url=image.url)
-    return Image(image.media_type, base64.b64encode(content(image.content)).decode())
-
-
 def message_text(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> str:
@@ -436,7 +371,7 @@ def sent_text(
     """Return everything of a message that a provider counts: its text, and names and arguments of its tool calls."""
     if isinstance(message, NormalizedMessage) and not message.parts:
         calls: Sequence[ToolCall] = message.tool_calls
-        text = (_described(message) if message.images else message).text
+        text = (described(message) if message.images else message).text
     else:
         text = message_text(message, content, results)
         replies = [part.blob for part in message.parts if part.reply and part.blob]
@@ -448,7 +383,7 @@ def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[st
     if part.results:
         return escape_line_ends(b"\n".join([content(name) for name in results[: part.results]]).decode())
     if part.image is not None:
-        return _image_text(part.image.media_type or part.image.url)
+        return image_text(part.image.media_type or part.image.url)
     if part.blob is None:
         return part.text
     if part.reply:

@@ -28,14 +28,14 @@ MAX_YAML_DEPTH = 64
 _TAG_DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])%TAG")
 
 
-class _Size(NamedTuple):
+class _Extent(NamedTuple):
     """The size of a value, with everything in it."""
 
     nodes: int
     characters: int
 
-    def plus(self, other: _Size) -> _Size:
-        return _Size(self.nodes + other.nodes, self.characters + other.characters)
+    def plus(self, other: _Extent) -> _Extent:
+        return _Extent(self.nodes + other.nodes, self.characters + other.characters)
 
 
 def build_value(text: str, file: str, first_line: int) -> tuple[Any, dict[KeyPath, Position]]:
@@ -68,7 +68,7 @@ class _Container:
         self.path = path
         self.anchor = anchor
         self.key: str | None = None
-        self.size = _Size(1, 0)
+        self.size = _Extent(1, 0)
 
 
 class _Builder:
@@ -80,7 +80,7 @@ class _Builder:
         self.value: Any = None
         self.marks: dict[KeyPath, Position] = {}
         self._stack: list[_Container] = []
-        self._anchors: dict[str, tuple[Any, _Size]] = {}
+        self._anchors: dict[str, tuple[Any, _Extent]] = {}
         self._documents = 0
 
     def add(self, event: yaml.Event) -> None:
@@ -110,7 +110,7 @@ class _Builder:
         at = event.start_mark
         return Position(at.line + self.first_line, at.column + 1) if at else Position(self.first_line, 1)
 
-    def _grow(self, size: _Size, event: yaml.Event) -> None:
+    def _grow(self, size: _Extent, event: yaml.Event) -> None:
         grown = self._stack[-1].size = self._stack[-1].size.plus(size)
         if grown.nodes > MAX_NODES:
             self._fail(event, f"the file expands to more than {MAX_NODES} values")
@@ -150,9 +150,9 @@ class _Builder:
                 self._fail(event, f"duplicate key `{event.value}`", "remove one of them")
             top.key = event.value
             self.marks[(*top.path, event.value)] = self._mark(event)
-            self._grow(_Size(0, len(event.value)), event)
+            self._grow(_Extent(0, len(event.value)), event)
             return
-        value, size = event.value if event.style else self._plain(event), _Size(1, len(event.value))
+        value, size = event.value if event.style else self._plain(event), _Extent(1, len(event.value))
         self._insert(value, event)
         if event.anchor:
             self._anchors[event.anchor] = (value, size)

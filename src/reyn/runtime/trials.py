@@ -68,7 +68,7 @@ _OUTSIDE = frozenset(("shell", "exec", "mcp", "tool", "web"))
 _NOT_EXECUTED = Denied("default: no effects in a case", "a case executes no op with effects outside of its own folder")
 
 
-class _Known(NamedTuple):
+class _Tried(NamedTuple):
     """The result of a folder, and the files that its skill and sub-skills were read from."""
 
     report: TrialReport
@@ -90,7 +90,7 @@ class Trials:
         self._run_case = run
         self._depth = depth
         self._library = Library(services.root, written_places(services.config))
-        self._known: dict[tuple[str, Policy], _Known] = {}
+        self._known: dict[tuple[str, Policy], _Tried] = {}
 
     def run(self, folder: Path, may_read: MayRead | None = None, stop: StopSignal | None = None) -> TrialReport:
         """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended.
@@ -119,7 +119,7 @@ class Trials:
             report = self._run_in_thread(folder.resolve(), self._library.asking(ask), stop)
             while len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
-            self._known[stamp] = _Known(report, tuple(files))
+            self._known[stamp] = _Tried(report, tuple(files))
         known = self._known[stamp]
         for path in known.files:
             may_read(path)

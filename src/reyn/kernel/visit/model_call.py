@@ -22,8 +22,9 @@ from reyn.context import (
     static_text,
 )
 from reyn.context.frame import StableFrame, advised
+from reyn.context.images import image_parts
 from reyn.context.prompt import closing_text, task_text
-from reyn.context.render import image_parts, results_message
+from reyn.context.render import results_message
 from reyn.contract import Accepted, Contract
 from reyn.journal import Blob, canonical, digest, kinds, ordered
 from reyn.jsonschema.words import one_line

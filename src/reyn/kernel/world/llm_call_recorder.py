@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from reyn.context.histories import HISTORIES, RenderedMessages
-from reyn.context.render import message_text, normalized, rendered_message, without_images
+from reyn.context.images import without_images
+from reyn.context.render import message_text, normalized, rendered_message
 from reyn.errors import (
     CircuitOpen,
     ImagesUnsupported,
