@@ -9,6 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests have their files in memory if it has room for them: on a disk, most of their time would be spent in `fsync`.
 MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'END {print $$4}')" -gt 2000000 2> /dev/null && echo /dev/shm)
 quick test cover fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
+# Tests wait for the processes that they start, so there is one more than there are cores.
+WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: setup demo quick test check cover bench chaos chaos-cluster fuzz docs lock clean
 
@@ -35,9 +38,9 @@ $(VENV)/demo: pyproject.toml
 	fi
 	@touch $@
 
-## quick: the tests of the inner loop; under two minutes on two idle cores
-# Every package is tested, each property with a tenth of its examples. Left out: what is marked `slow`, kills, faults, fuzzing,
-# attacks, the docs, whole programs, signals, sandboxes, servers and the small model.
+## quick: the tests of the inner loop; a minute on two idle cores
+# Every package is tested, each property with a tenth of its examples, each test with four of its cases at most. Left out: what
+# is marked `slow`, kills, faults, fuzzing, attacks, the docs, whole programs, signals, sandboxes, servers and the small model.
 SLOW := examples contributing mcp sandbox functions/test_configured_tools.py functions/test_killed.py functions/test_typing.py \
 	permissions/test_mutants.py permissions/test_preview.py ops/test_outside_op.py cli/test_questions.py cli/test_terminal.py \
 	runtime/test_answering.py kernel/kill kernel/test_bounds.py faults docs test_programs.py test_decisions.py lint/test_fuzz.py \
@@ -48,18 +51,20 @@ SLOW := examples contributing mcp sandbox functions/test_configured_tools.py fun
 	functions/test_chat.py kernel/test_forks.py kernel/test_handoffs.py kernel/test_iterate.py kernel/test_prompt_budget.py \
 	skills/test_skill_builder.py runtime/test_archives.py attacks chat/test_kills.py cli/test_imports.py engines/test_temporal.py \
 	expressions/test_oracle.py gateway/test_load.py kernel/test_costs.py kernel/test_nothing_twice.py kernel/test_tools_together.py \
-	models/test_conformance.py models/test_plugins.py permissions/test_all_ways.py runtime/test_sync.py secrets/test_scrubber.py
+	models/test_conformance.py models/test_plugins.py permissions/test_all_ways.py runtime/test_sync.py secrets/test_scrubber.py \
+	gateway/test_conformance.py gateway/test_openapi.py cli/test_followed_advice.py kernel/test_aborted_sub_runs.py \
+	kernel/test_call_slots.py test_acts.py
 quick: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not real_model and not slow" \
+	$(PYTEST) -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))
 
 ## test: everything CI checks; ten to fifteen minutes on two cores
 # The kills come first, in processes of their own: a small process forks faster.
 test: check $(VENV)/openai-2/ready
 	$(BIN)/reyn models pull smollm2
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/kernel/kill
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/kernel/kill
-	PYTHONPATH=$(VENV)/openai-2 $(BIN)/python -m pytest -n 2 $(addprefix tests/models/test_,openai.py openai_tools.py cancelling.py conformance.py litellm.py) \
+	$(PYTEST) tests/kernel/kill
+	$(PYTEST) --ignore=tests/kernel/kill
+	PYTHONPATH=$(VENV)/openai-2 $(PYTEST) $(addprefix tests/models/test_,openai.py openai_tools.py cancelling.py conformance.py litellm.py) \
 		tests/models/test_providers.py -k "not anthropic and not gemini and not local"
 
 # The adapter works with both current majors of the SDK. LiteLLM needs version 2.
@@ -91,7 +96,7 @@ bench: setup
 
 ## chaos: thousands of kills at random moments
 chaos: setup
-	KILL_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/kernel/kill
+	KILL_EVERYWHERE=1 $(PYTEST) tests/kernel/kill
 	$(BIN)/python -m tests.chaos --kills 2000
 	$(BIN)/python -m tests.chaos.edits
 

@@ -66,9 +66,24 @@ def pytest_report_header() -> str:
         return "openai: not installed"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the longest tests first, so that no process has one left when the others are done."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Start the longest tests first, so that no process has one left when the others are done.
+
+    The quick tier has a few cases of each test, as it has a few examples of each property.
+    """
+    if config.getoption("--hypothesis-profile") == "quick":
+        chosen = few_cases(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def few_cases(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests with the first, the last and two other cases of each that has more."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {same[place * (len(same) - 1) // 3] for same in cases.values() for place in range(4)}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
