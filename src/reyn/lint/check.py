@@ -19,6 +19,7 @@ from reyn.lint import (
     nodes,
     requests,
     state,
+    steps,
     structure,
 )
 from reyn.ops import standard_ops
@@ -58,7 +59,7 @@ SKILL_RULES = (
     acts.asked_ops,
     decisions.rules_of_nodes,
     decisions.conditions_of_edges,
-    decisions.expressions_of_steps,
+    steps.values_of_steps,
     nodes.fan_outs,
     state.fields_of_state,
     errors_of_nodes.errors_of_nodes,

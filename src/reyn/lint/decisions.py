@@ -11,7 +11,6 @@ from reyn.expressions.types import Type, kind_names, of_schema, words_for
 from reyn.skills.arrivals import accepted_by
 from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules, is_readable
 from reyn.skills.graph import may_finish, predecessors, successors
-from reyn.skills.step_expressions import StepList, checks_of_node, compile_step
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.jsonschema import Schema
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.step_types import PlacedStep
     from reyn.vocabulary import Vocabulary
 
 
@@ -55,7 +53,7 @@ def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iter
         for one in compile_conditions(skill, node):
             path: KeyPath = ("graph", node, one.target, "when")
             yield from expression_findings(document, path, one.problems)
-            yield from _constant_condition(document, path, one)
+            yield from constant_condition(document, path, one)
         exits = {*successors(skill, node), *([END] if may_finish(skill, node) else [])}
         if exits <= skill.conditions[node].keys():
             message = f"every edge of `{node}` has a condition; if none holds, the visit fails"
@@ -63,39 +61,12 @@ def conditions_of_edges(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iter
             yield document.finding(codes.CONSTANT_CONDITION, message, "graph", node, fix=fix, severity="warning")
 
 
-def _constant_condition(document: Document, path: KeyPath, condition: CompiledCondition) -> Iterator[Finding]:
+def constant_condition(document: Document, path: KeyPath, condition: CompiledCondition) -> Iterator[Finding]:
     """Report a condition that is always or never true."""
     if condition.constant is not None and not condition.problems:
         always = "always" if condition.constant else "never"
         message = f"`{condition.text}` is {always} true"
         yield document.finding(codes.CONSTANT_CONDITION, message, *path, severity="warning")
-
-
-def expressions_of_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
-    """Report expressions in steps that are not valid."""
-    is_whole = all(is_readable(skill, node) for node in skill.graph)
-    for placed in skill.steps:
-        if not (is_whole if placed.phase is None else is_readable(skill, placed.phase)):
-            continue
-        steps, index = _list_of(skill, placed), int(placed.path[-1])
-        found = compile_step(skill, steps, index) if index < len(steps.steps) else None
-        if found is None:
-            continue
-        document = loaded.document(placed.phase)
-        kinds = [str(placed.applied.__struct_config__.tag)]
-        path = (*placed.path, *(("iterate", "apply") if placed.applied is not placed.step else ()), *kinds)
-        yield from expression_findings(document, path, found.problems)
-        if found.condition is not None:
-            yield from _constant_condition(document, (*path, "condition"), found.condition)
-
-
-def _list_of(skill: Skill, placed: PlacedStep) -> StepList:
-    """Return the list of a step, with the types of the artifacts before it."""
-    if placed.phase is not None:
-        return StepList(skill.phases[placed.phase].inputs, skill.phases[placed.phase].preprocessor)
-    if placed.path[0] == "nodes":
-        return checks_of_node(skill, str(placed.path[1]))
-    return StepList((skill.final_output,), skill.postprocessor.steps if skill.postprocessor else ())
 
 
 def expression_findings(document: Document, path: KeyPath, problems: Iterable[PlacedProblem]) -> Iterator[Finding]:
@@ -136,12 +107,22 @@ def _unaccepted(document: Document, path: KeyPath, compiled: CompiledRule, skill
             )
             yield document.finding(codes.TYPE_MISMATCH, message, *path, key, fix=fix)
     if rule.artifact is not None and compiled.data is not None:
-        for place_, message in _misfits(rule.data, compiled.data.type, rule.artifact.schema, ()):
+        for place_, message in misfits(rule.data, compiled.data.type, rule.artifact.schema, ()):
             yield document.finding(codes.BAD_EXPRESSION, message, *path, "artifact", "data", *place_)
 
 
-def _misfits(value: Any, found: Type, schema: Schema, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    """Yield what cannot fit the schema of an artifact: missing or unknown fields, and values of other kinds."""
+def misfits(
+    value: Any, found: Type, schema: Schema, path: KeyPath, *, is_lenient: bool = False
+) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what cannot fit a schema: missing or unknown fields of a written object, and values of other kinds.
+
+    Args:
+        value: What the author has written; only an object is compared by its fields.
+        found: The type of its value.
+        schema: The schema that it should fit.
+        path: Where it is written.
+        is_lenient: Whether fields that the schema does not name, and those that nested objects lack, are accepted.
+    """
     expected = of_schema(schema)
     if not found or not expected or "any" in kind_names(found) | kind_names(expected):
         return
@@ -152,10 +133,11 @@ def _misfits(value: Any, found: Type, schema: Schema, path: KeyPath) -> Iterator
     if not isinstance(value, dict) or not isinstance(schema, dict) or len(expected) > 1:
         return
     [shape], [made] = expected, found
-    for name in sorted(shape.required - value.keys()):
+    for name in sorted(shape.required - value.keys()) if not is_lenient or not path else ():
         yield path, f"the field `{name}` is missing"
     for name, one in value.items():
         if name in shape.fields:
-            yield from _misfits(one, made.fields[name](), schema.get("properties", {}).get(name, True), (*path, name))
-        elif shape.extra is None:
+            inner = schema.get("properties", {}).get(name, True)
+            yield from misfits(one, made.fields[name](), inner, (*path, name), is_lenient=is_lenient)
+        elif shape.extra is None and (not is_lenient or schema.get("additionalProperties") is False):
             yield (*path, name), f"there is no field `{name}`"

@@ -173,7 +173,7 @@ def step_arguments(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Findi
 
 def _run_ops(value: Any) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
     """Yield the arguments of every `run_op` step of a file, also of one that `iterate` applies, with their paths."""
-    for path, steps in step_lists(value):
+    for path, steps in (*step_lists(value), *_checks(value)):
         for index, step in enumerate(steps):
             inner = step.get("iterate") if isinstance(step, dict) else None
             applied = inner.get("apply") if isinstance(inner, dict) else None
@@ -181,6 +181,14 @@ def _run_ops(value: Any) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
                 arguments = found.get("run_op") if isinstance(found, dict) else None
                 if isinstance(arguments, dict) and isinstance(arguments.get("op"), dict):
                     yield (*path, index, *where, "run_op"), arguments
+
+
+def _checks(value: Any) -> Iterator[tuple[KeyPath, list[Any]]]:
+    """Yield the check of every node, with its path."""
+    nodes = value.get("nodes") if isinstance(value, dict) else None
+    for node, settings in nodes.items() if isinstance(nodes, dict) else ():
+        if isinstance(settings, dict) and isinstance(settings.get("check"), list):
+            yield ("nodes", node, "check"), settings["check"]
 
 
 def _errors(step: dict[str, Any], vocabulary: Vocabulary) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -104,12 +104,12 @@ def follow(
         state: The schema of the state, if the skill has one.
         local: The schema of the values that steps before the first one bind to `local`, if there are any.
     """
-    schema: Any = envelope(artifact) if state is None else _with(envelope(artifact), STATE_ROOT, state)
+    schema: Any = envelope(artifact) if state is None else with_property(envelope(artifact), STATE_ROOT, state)
     errors: list[PathError] = []
     if local is None and any(map(binds_local, steps)):
         local = {"type": "object", "properties": {}, "additionalProperties": False}
     if local is not None:
-        schema = _with(schema, LOCAL_ROOT, local)
+        schema = with_property(schema, LOCAL_ROOT, local)
     for index, step in enumerate(steps):
         errors += [PathError(index, key, message) for key, message in _read_errors(schema, step)]
         if step.into is not None and step.into.split(".")[0] == STATE_ROOT:
@@ -191,8 +191,7 @@ def _read_errors(schema: Schema, step: AnyStep) -> Iterator[tuple[tuple[str | in
                 yield ("over",), f"`{over}` is not a list"
             else:
                 item = items.get("items", True) if isinstance(items, dict) else True
-                iteration = {"type": "object", "properties": {"item": item, "index": {"type": "integer"}}}
-                scope = _with(schema, "_iter", iteration)
+                scope = with_property(schema, "_iter", item_schema(item))
                 if isinstance(inner, RunOp):
                     yield from _path_errors(scope, inner.args_from, ("apply", "run_op", "args_from"))
                 elif isinstance(inner, RunSkill):
@@ -275,12 +274,18 @@ def _bind(schema: Schema, words: list[str], result: Schema, *, is_certain: bool)
     if len(words) == 1:
         bound = result if is_certain else True
         is_possible = words[0] and _allows_type(schema, "object")
-        return _with(schema, words[0], bound, is_required=is_certain) if is_possible else None
+        return with_property(schema, words[0], bound, is_required=is_certain) if is_possible else None
     inner = _bind(_child(schema, words[0]), words[1:], result, is_certain=is_certain)
-    return None if inner is None else _with(schema, words[0], inner, is_required=is_certain)
+    return None if inner is None else with_property(schema, words[0], inner, is_required=is_certain)
 
 
-def _with(schema: Schema, word: str, child: Schema, *, is_required: bool = False) -> dict[str, Any]:
+def item_schema(item: Schema) -> Schema:
+    """Return the schema of `_iter`, given that of the items."""
+    return {"type": "object", "properties": {"item": item, "index": {"type": "integer"}}}
+
+
+def with_property(schema: Schema, word: str, child: Schema, *, is_required: bool = False) -> dict[str, Any]:
+    """Return the schema of an object that has one more property."""
     known: dict[str, Any] = dict(schema) if isinstance(schema, dict) else {"type": "object"}
     required = {"required": [*known.get("required", ()), word]} if is_required else {}
     return known | {"properties": {**known.get("properties", {}), word: child}} | required

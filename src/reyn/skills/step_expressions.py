@@ -9,7 +9,8 @@ from reyn.expressions import DataTemplate, Scope, has_expressions
 from reyn.expressions.types import SIZE, Type, object_of, of_schema, union
 from reyn.skills.decisions import compile_condition, local_values_of, variables_of
 from reyn.skills.fan_out import produced_types
-from reyn.skills.flow import LOCAL_ROOT, follow, schema_at
+from reyn.skills.flow import LOCAL_ROOT, follow, item_schema, schema_at, with_property
+from reyn.skills.state import state_schema
 from reyn.skills.step_types import AskUser, CheckExpression, Iterate, RunOp, RunSkill
 
 if TYPE_CHECKING:
@@ -89,16 +90,28 @@ def compile_step(skill: Skill, steps: StepList, index: int) -> StepTemplate | No
     return StepTemplate(key, value, DataTemplate(value, _scope(skill, steps, index)))
 
 
+def schemas_before(skill: Skill, steps: StepList, index: int) -> list[tuple[str, Schema]]:
+    """Return the types that can arrive at a step of a list, each with the schema of all values that the step reads."""
+    before, step = steps.steps[:index], steps.steps[index]
+    state = state_schema(skill.state, skill.types) if skill.state else None
+    found = [(one.name, follow(one, before, skill.result_of, state, steps.local)[0]) for one in steps.inputs]
+    if not isinstance(step, Iterate):
+        return found
+    return [
+        (name, with_property(schema, "_iter", item_schema(_items(schema_at(schema, step.over)))))
+        for name, schema in found
+    ]
+
+
 def _scope(skill: Skill, steps: StepList, index: int) -> Scope:
     """Return the names that a step can use, with their types."""
-    before, step = steps.steps[:index], steps.steps[index]
-    whole = [(one.name, follow(one, before, skill.result_of, local=steps.local)[0]) for one in steps.inputs]
+    whole = schemas_before(skill, steps, index)
     variables: dict[str, Type] = variables_of(skill)
     found = [schema_at(schema, LOCAL_ROOT) for _, schema in whole]
     if any(one is not False for one in found):
         variables[LOCAL_ROOT] = union(map(of_schema, found))
-    if isinstance(step, Iterate):
-        items = union(of_schema(_items(schema_at(schema, step.over))) for _, schema in whole)
+    if isinstance(steps.steps[index], Iterate):
+        items = union(of_schema(schema_at(schema, "_iter.item")) for _, schema in whole)
         variables["_iter"] = object_of({"item": items, "index": SIZE})
     return Scope(variables, tuple((name, of_schema(schema_at(schema, "data"))) for name, schema in whole))
 

@@ -1,0 +1,166 @@
+"""Rules on expressions and paths in steps: expressions that are not valid, and values that an op or a skill rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reyn.errors import codes
+from reyn.expressions import has_expressions
+from reyn.expressions.types import ANY, Type, constant, kind_names, object_of, of_schema, union, words_for
+from reyn.lint.decisions import constant_condition, expression_findings, misfits
+from reyn.skills.decisions import is_readable
+from reyn.skills.flow import is_data_path, schema_at
+from reyn.skills.step_expressions import StepList, checks_of_node, compile_step, schemas_before
+from reyn.skills.step_types import AskUser, RunOp, RunSkill
+from reyn.skills.values import USER_MESSAGE, ArtifactType
+
+if TYPE_CHECKING:
+    from reyn.documents import Document, KeyPath
+    from reyn.errors import Finding
+    from reyn.skills import LoadResult, Skill
+    from reyn.skills.step_expressions import StepTemplate
+    from reyn.skills.step_types import AnyStep, PlacedStep
+    from reyn.vocabulary import Vocabulary
+
+
+def values_of_steps(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Report expressions in steps that are not valid, and values that the op or the skill of a step does not take."""
+    is_whole = all(is_readable(skill, node) for node in skill.graph)
+    for placed in skill.steps:
+        if not (is_whole if placed.phase is None else is_readable(skill, placed.phase)):
+            continue
+        steps, index = _list_of(skill, placed), int(placed.path[-1])
+        if index >= len(steps.steps):
+            continue
+        document = loaded.document(placed.phase)
+        found = compile_step(skill, steps, index)
+        kinds = [str(placed.applied.__struct_config__.tag)]
+        path = (*placed.path, *(("iterate", "apply") if placed.applied is not placed.step else ()), *kinds)
+        if found is not None:
+            yield from expression_findings(document, path, found.problems)
+            if found.condition is not None:
+                yield from constant_condition(document, (*path, "condition"), found.condition)
+            if found.problems:
+                continue
+        if steps.inputs:
+            yield from _wrong_values(_Values(skill, steps, index, found), placed.applied, path, document, vocabulary)
+
+
+def _list_of(skill: Skill, placed: PlacedStep) -> StepList:
+    """Return the list of a step, with the types of the artifacts before it."""
+    if placed.phase is not None:
+        return StepList(skill.phases[placed.phase].inputs, skill.phases[placed.phase].preprocessor)
+    if placed.path[0] == "nodes":
+        return checks_of_node(skill, str(placed.path[1]))
+    return StepList((skill.final_output,), skill.postprocessor.steps if skill.postprocessor else ())
+
+
+class _Values(NamedTuple):
+    """What is known about the values that a step gives to what it runs: `template` has those of its expressions."""
+
+    skill: Skill
+    steps: StepList
+    number: int
+    template: StepTemplate | None
+
+    def at(self, path: str) -> Type:
+        """Return the type of the value at a path; empty if there is none."""
+        found = (schema_at(schema, path) for _, schema in schemas_before(self.skill, self.steps, self.number))
+        return union(of_schema(one) for one in found)
+
+    def of_arguments(self, step: RunOp) -> dict[tuple[str, str], Type]:
+        """Return the types of the arguments that are no literals, by the key that has them and their name."""
+        paths = {("args_from", name): self.at(path) for name, path in step.args_from.items()}
+        if self.template is None:
+            return paths
+        [made] = self.template.data.type
+        written = {name: one for name, one in step.op.items() if has_expressions(one) and name not in step.args_from}
+        return {("op", name): made.fields[name]() for name in written} | paths
+
+    def of_input(self, step: RunSkill) -> Type:
+        """Return the type of the input of a sub-run."""
+        value = step.input
+        if value is None:
+            return self.at("_iter.item" if self.at("_iter") else "data")
+        if not isinstance(value, dict):
+            return self._of_input(value, ANY if self.template is None else self.template.data.type)
+        made: Mapping[str, Any] = {} if self.template is None else self.template.data.type[0].fields
+        fields = {name: self._of_input(one, made[name]() if made else ANY) for name, one in value.items()}
+        return object_of(fields)
+
+    def _of_input(self, written: Any, rendered: Type) -> Type:
+        if is_data_path(written):
+            return self.at(written)
+        return constant(written) if self.template is None else rendered
+
+
+def _wrong_values(
+    values: _Values, step: AnyStep, path: KeyPath, document: Document, vocabulary: Vocabulary
+) -> Iterator[Finding]:
+    match step:
+        case RunOp():
+            yield from _wrong_arguments(values, step, path, document, vocabulary)
+        case RunSkill() if (inner := values.skill.skills.get(step.skill)) is not None:
+            place, message = _wrong_input(values.of_input(step), inner.entry_inputs, step.input)
+            if message:
+                message = f"the input of `{step.skill}`: {message}"
+                yield document.finding(codes.BAD_EXPRESSION, message, *path, "input", *place)
+        case AskUser() if values.template is not None:
+            [kinds] = [kind_names(values.template.data.type)]
+            if kinds and not kinds & {"string", "any"}:
+                message = f"the question is {words_for(values.template.data.type)}, not a text"
+                yield document.finding(
+                    codes.BAD_EXPRESSION, message, *path, "question", fix="write words around the expression"
+                )
+
+
+def _wrong_arguments(
+    values: _Values, step: RunOp, path: KeyPath, document: Document, vocabulary: Vocabulary
+) -> Iterator[Finding]:
+    """Report arguments from expressions and paths whose type the op does not take; literals are checked elsewhere."""
+    spec = vocabulary.op(str(step.op.get("kind")))
+    form = vocabulary.form_of(step.op) if spec is not None and spec.is_step else None
+    if spec is None or form is None:
+        return
+    known = form.arguments["properties"]
+    for (key, name), found in values.of_arguments(step).items():
+        for place, message in misfits(step.op.get(name), found, known.get(name, True), (key, name)):
+            message = f"`{name}` of `{spec.kind}`: {message}"
+            fix = "write `${string(…)}`" if "needs a text" in message else ""
+            yield document.finding(codes.BAD_EXPRESSION, message, *path, *place, fix=fix)
+
+
+def _wrong_input(found: Type, accepted: tuple[ArtifactType, ...], written: Any) -> tuple[KeyPath, str]:
+    """Return why a skill takes no value of a type, and where; empty if it may take one.
+
+    Text is a `user_message`; an object is an artifact, or the data of the only type that the skill accepts.
+    """
+    names, kinds = [one.name for one in accepted], kind_names(found)
+    takes = f"the skill takes `{' | '.join(names)}`"
+    if not found or "any" in kinds or len(found) > 1:
+        return (), ""
+    [only] = found
+    if only.name == "string":
+        return (), "" if USER_MESSAGE.name in names else f"text is a `{USER_MESSAGE.name}`, but {takes}"
+    if only.name != "map":
+        return (), f"it is {words_for(found)}; a run takes text or an object"
+    if {"type", "data"} <= only.fields.keys():
+        return _wrong_artifact(only.fields["type"](), only.fields["data"](), accepted)
+    if len(accepted) > 1:
+        return (), "" if only.extra is not None else f"it does not name its `type`, and {takes}"
+    data = written if isinstance(written, dict) else None
+    return next(misfits(data, found, accepted[0].schema, (), is_lenient=True), ((), ""))
+
+
+def _wrong_artifact(type_: Type, data: Type, accepted: tuple[ArtifactType, ...]) -> tuple[KeyPath, str]:
+    """Return why a skill takes no artifact of these types; empty if it may take one."""
+    possible = {value for kind in type_ for value in kind.values or ()}
+    if not possible or any(kind.values is None for kind in type_):
+        return (), ""
+    fitting = [one for one in accepted if one.name in possible]
+    if not fitting:
+        takes = " | ".join(one.name for one in accepted)
+        return (), f"it is a `{' | '.join(map(str, sorted(possible)))}`, but the skill takes `{takes}`"
+    found = [next(misfits(None, data, one.schema, (), is_lenient=True), ((), "")) for one in fitting]
+    return ((), "") if any(not message for _, message in found) else found[0]
