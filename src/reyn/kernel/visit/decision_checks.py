@@ -68,7 +68,9 @@ async def _check_artifact(progress: VisitProgress, verdict: Accepted, attempt: s
         return verdict
     prefix, local = f"{progress.call}.check{attempt}", progress.context.prepared.local
     try:
-        await run_steps(phase.checks, artifact, prefix, phase, progress.log, progress.tape, phase.name, local)
+        await run_steps(
+            phase.checks, artifact, prefix, phase, progress.log, progress.tape, phase.name, local, is_check=True
+        )
     except StepFault as fault:
         if fault.is_final and not attempt:  # an expression without a value: no other answer is better
             raise VisitFault(StepFailed.code, fault.describe(phase.name)) from fault

@@ -16,7 +16,8 @@ from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.child_calls import end_failed, plan_child
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import CollectedResults, StepContext, StepFault
-from reyn.kernel.visit.steps import NOTHING, StepsResult, look_up, permit, run_steps
+from reyn.kernel.visit.step_values import look_up
+from reyn.kernel.visit.steps import NOTHING, StepsResult, permit, run_steps
 from reyn.skills.fan_out import ERRORS, ITEMS, MAX_ITEMS
 from reyn.skills.flow import LOCAL_ROOT
 from reyn.skills.state import state_names

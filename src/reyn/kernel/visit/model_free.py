@@ -108,7 +108,7 @@ async def end_visit(
     if not error and phase.checks:
         try:
             prefix = f"{entry.step}.check"
-            await run_steps(phase.checks, artifact, prefix, phase, log, tape, entry.phase, local)
+            await run_steps(phase.checks, artifact, prefix, phase, log, tape, entry.phase, local, is_check=True)
         except StepFault as fault:
             error, name = f"check: {fault.message}", fault.error_name or ("" if fault.is_final else REJECTED)
     if error:

@@ -67,8 +67,9 @@ class CollectedResults:
 class StepContext:
     """The context of one list of steps, or of the branches of a node after its steps."""
 
-    def __init__(self, run: RunContext, log: OpLog, tape: Tape, phase: str) -> None:
+    def __init__(self, run: RunContext, log: OpLog, tape: Tape, phase: str, *, is_check: bool = False) -> None:
         self.run = run
+        self.is_check = is_check
         self.templates = run.step_templates
         self.log = log
         self.tape = tape

@@ -1,4 +1,4 @@
-"""Replace the expressions in the texts of a step by their values."""
+"""The values that steps read and bind: expressions in their texts, paths, and results that reject what is checked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from reyn.expressions import EvaluationError, has_expressions, place
+from reyn.journal import canonical
 from reyn.kernel.visit.deciding import fault_text, values_of, with_readings
 from reyn.kernel.visit.step_context import StepContext, StepFault
-from reyn.skills.step_types import AnyStep, CheckExpression, RunSkill
+from reyn.skills.step_types import AnyStep, CheckExpression, LintPlan, PythonCall, RunOp, RunSkill
 
 if TYPE_CHECKING:
     from reyn.skills.step_expressions import StepTemplate
 
 S = TypeVar("S", bound=AnyStep)
+_MAX_OBJECTION = 2_000
 
 
 class Rendered(NamedTuple):
@@ -84,3 +86,45 @@ def _without_paths(written: Any, value: Any) -> Any:
     if isinstance(written, dict):
         return {name: Rendered(value[name]) if has_expressions(one) else one for name, one in written.items()}
     return Rendered(value)
+
+
+def objection(step: AnyStep, value: Any) -> str:
+    """Return why the result of a step in a check rejects the artifact; empty if it does not.
+
+    A function or a judgement may return its verdict instead of failing.
+    """
+    match step, value:
+        case LintPlan(), [_, *_]:
+            return "; ".join(value)[:_MAX_OBJECTION]
+        case PythonCall(function=name), False:
+            return f"`{name}` returned `false`"
+        case PythonCall(function=name), {"ok": False}:
+            return str(value.get("message") or f"`{name}` returned `{_short(value)}`")[:_MAX_OBJECTION]
+        case RunOp(op=args), {"passed": False}:
+            return str(value.get("judgement") or f"`{args.get('kind')}` has not passed")[:_MAX_OBJECTION]
+    return ""
+
+
+def _short(value: Any) -> str:
+    return canonical(value)[:200].decode(errors="ignore")
+
+
+# -- paths --------------------------------------------------------------------------------------------
+
+
+def look_up(value: Any, path: str) -> Any:
+    """Return the value at a path of the artifact; the empty path is the artifact."""
+    for key in path.split(".") if path else ():
+        if not isinstance(value, dict) or key not in value:
+            raise StepFault(f"no value at `{path}`")
+        value = value[key]
+    return value
+
+
+def bind(value: Any, keys: list[str], result: Any) -> Any:
+    """Return a copy with a result at a path. Missing objects on the path are created; other values are an error."""
+    if not isinstance(value, dict):
+        raise StepFault(f"`{'.'.join(keys)}` cannot be bound: its parent is not an object")
+    if len(keys) == 1:
+        return value | {keys[0]: result}
+    return value | {keys[0]: bind(value.get(keys[0], {}), keys[1:], result)}

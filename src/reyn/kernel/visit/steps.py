@@ -24,7 +24,7 @@ from reyn.kernel.visit.op_dispatch import run_op
 from reyn.kernel.visit.run_context import RunContext, credentials_of
 from reyn.kernel.visit.skill_state import read_state
 from reyn.kernel.visit.step_context import CollectedResults, StepContext, StepFault
-from reyn.kernel.visit.step_values import Rendered, check_condition, with_values
+from reyn.kernel.visit.step_values import Rendered, bind, check_condition, look_up, objection, with_values
 from reyn.kernel.visit.waits import ask_operator, ask_person, beginning, printable, question_id, refusal_of
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import LOCAL_ROOT, binds_local, is_data_path, paths_read
@@ -71,6 +71,8 @@ async def run_steps(
     tape: Tape,
     phase: str = POSTPROCESSOR,
     local: Mapping[str, Any] = NOTHING,
+    *,
+    is_check: bool = False,
 ) -> StepsResult:
     """Return the artifact after the steps, and what is bound to `local`. What an attempt before did is not done again.
 
@@ -83,11 +85,12 @@ async def run_steps(
         tape: The history.
         phase: The node, or the postprocessor.
         local: What steps before the list have bound to `local`.
+        is_check: Whether a step fails whose result is that the artifact is wrong.
 
     Raises:
         StepFault: A step failed, and its `on_error` is `fail`.
     """
-    context = StepContext(run, log, tape, phase)
+    context = StepContext(run, log, tape, phase, is_check=is_check)
     read = state_names((path for step in steps for path in paths_read(step)), run.skill) if run.skill.state else ()
     if read:
         artifact = artifact | {STATE_ROOT: read_state(run.skill, read, tape)}
@@ -123,6 +126,8 @@ async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: Step
     context.tape.emit(kinds.StepStarted(call, kind))
     try:
         value = await _value(step, artifact, call, context)
+        if context.is_check and step.into is None and (wrong := objection(step, value)):
+            raise StepFault(wrong)
         bound = artifact if step.into is None else bind(artifact, step.into.split("."), value)
     except StepFault as fault:
         failed = StepFault(fault.message, call, kind, fault.error_name, is_final=fault.is_final)
@@ -422,27 +427,6 @@ def _validate(step: Validate, artifact: dict[str, Any]) -> list[dict[str, str]]:
     if findings and step.into is None:
         raise StepFault(f"{findings[0]['path']}: {findings[0]['message']}")
     return findings
-
-
-# -- paths --------------------------------------------------------------------------------------------
-
-
-def look_up(value: Any, path: str) -> Any:
-    """Return the value at a path of the artifact; the empty path is the artifact."""
-    for key in path.split(".") if path else ():
-        if not isinstance(value, dict) or key not in value:
-            raise StepFault(f"no value at `{path}`")
-        value = value[key]
-    return value
-
-
-def bind(value: Any, keys: list[str], result: Any) -> Any:
-    """Return a copy with a result at a path. Missing objects on the path are created; other values are an error."""
-    if not isinstance(value, dict):
-        raise StepFault(f"`{'.'.join(keys)}` cannot be bound: its parent is not an object")
-    if len(keys) == 1:
-        return value | {keys[0]: result}
-    return value | {keys[0]: bind(value.get(keys[0], {}), keys[1:], result)}
 
 
 def step_kind(step: AnyStep) -> str:
