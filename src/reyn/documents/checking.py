@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _MAX_QUOTED_LENGTH = 40
 _MAX_SUGGESTIONS = 100
+_MAX_TYPOS = 20
+"""Unknown keys that are compared with a missing one: a misspelt key is one finding."""
 _NAMES = {str: "a string", int: "an integer", float: "a number", bool: "`true` or `false`", type(None): "`null`"}
 
 
@@ -87,17 +89,54 @@ def check_keys(
 
 
 def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, Any] | None:
-    """Return the valid keys of a mapping, by the field of each; `None` if a required one is missing or invalid."""
+    """Return the valid keys of a mapping, by the field of each; `None` if a required one is missing or invalid.
+
+    Of a mapping in it that is not valid, the parts that are valid remain.
+    """
     if not isinstance(document.value, dict):
         return None
     usable = {}
     for field in fields_of(shape):
         try:
-            usable[field.name] = msgspec.convert(document.value[field.encode_name], field.type)
+            usable[field.name] = _usable(field.type, document.value[field.encode_name])
         except (KeyError, msgspec.ValidationError):
             if field.required:
                 return None
     return usable
+
+
+def _usable(kind: Any, value: Any) -> Any:
+    """Convert a value, without the entries of mappings and the optional keys that are not valid.
+
+    Raises:
+        msgspec.ValidationError: Nothing of it is usable.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        if not isinstance(value, dict):
+            raise
+        if (shape := _struct(kind)) is not None:
+            return shape(**_parts({one.encode_name: (one.name, one.type) for one in fields_of(shape)}, value, shape))
+        if (mapping := _container(kind, dict)) is None:
+            raise
+        return _parts({key: (key, mapping[1]) for key in value if _problem(mapping[0], key) is None}, value)
+
+
+def _parts(
+    kinds: dict[str, tuple[str, Any]], value: dict[str, Any], shape: type[msgspec.Struct] | None = None
+) -> dict[str, Any]:
+    """Return the usable values of a mapping by their names, given the name and the type of each key."""
+    found = {}
+    required = {one.encode_name for one in fields_of(shape) if one.required} if shape is not None else set()
+    for key, (name, kind) in kinds.items():
+        if key in value or key in required:
+            try:
+                found[name] = _usable(kind, value.get(key, ...))
+            except msgspec.ValidationError:
+                if key in required:
+                    raise
+    return found
 
 
 class _Checker:
@@ -114,8 +153,9 @@ class _Checker:
     ) -> Iterator[Finding]:
         fields = {field.encode_name: field for field in fields_of(shape)}
         self._top_level = self._top_level if path else fields
+        unknown = [str(key) for key in value if key not in fields and key not in ignore]
         for name, field in fields.items():
-            if self._codes.missing and field.required and name not in value:
+            if self._codes.missing and field.required and name not in value and not nearest(name, unknown[:_MAX_TYPOS]):
                 message = f"missing key `{key_path((*path, name))}`"
                 yield self._document.finding(self._codes.missing, message, *path, fix=f"add `{name}:`")
         for key in value:

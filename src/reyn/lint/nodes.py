@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from reyn.documents import nearest
 from reyn.errors import Finding, codes
 from reyn.jsonschema.fitting import misfit
+from reyn.skills.artifacts import ANY_OBJECT
 from reyn.skills.fan_out import MAX_ITEMS, branch_skill, joined_schema
 from reyn.skills.flow import follow, schema_at
 from reyn.skills.graph import is_known
@@ -32,7 +34,7 @@ def fan_outs(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Findin
                 yield from _shared_files(skill, node, settings, document)
         elif settings.is_fan_out and node not in skill.graph:
             message = f"no node `{node}` in the graph"
-            fix = f"add `{node}: [NEXT]` to `graph`"
+            fix = nearest(node, skill.graph) or f"add `{node}: [NEXT]` to `graph`"
             yield document.finding(codes.BAD_BRANCHES, message, "nodes", node, fix=fix)
 
 
@@ -83,7 +85,7 @@ def _accepts(
     """Report a branch of `all` that does not accept the artifact of the node."""
     own = next((one for one in accepted if one.name == arriving.name), None)
     names = " | ".join(one.name for one in accepted)
-    if own is None:
+    if own is None and ANY_OBJECT not in (arriving, *accepted):
         message = f"the branch `{branch.do}` takes `{names}`, but `{arriving.name}` arrives at the node"
         fix = f"add `{arriving.name}` to the `input` of its entry"
         yield document.finding(codes.BAD_BRANCHES, message, *path, fix=fix)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from reyn.errors import codes
 from reyn.expressions import has_expressions
 from reyn.expressions.types import ANY, Type, constant, kind_names, object_of, of_schema, union, words_for
@@ -31,7 +33,7 @@ def values_of_steps(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) ->
         if not (is_whole if placed.phase is None else is_readable(skill, placed.phase)):
             continue
         steps, index = _list_of(skill, placed), int(placed.path[-1])
-        if index >= len(steps.steps):
+        if index >= len(steps.steps) or not steps.inputs:
             continue
         document = loaded.document(placed.phase)
         found = compile_step(skill, steps, index)
@@ -43,8 +45,14 @@ def values_of_steps(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) ->
                 yield from constant_condition(document, (*path, "condition"), found.condition)
             if found.problems:
                 continue
-        if steps.inputs:
-            yield from _wrong_values(_Values(skill, steps, index, found), placed.applied, path, document, vocabulary)
+        values = _Values(skill, steps, index, found)
+        for one in _wrong_values(values, placed.applied, path, document, vocabulary):
+            yield replace(one, severity="warning") if _goes_on(placed) else one
+
+
+def _goes_on(placed: PlacedStep) -> bool:
+    """Return whether the skill goes on if a step fails."""
+    return not {placed.applied.on_error, placed.step.on_error}.isdisjoint(("skip", "empty"))
 
 
 def _list_of(skill: Skill, placed: PlacedStep) -> StepList:

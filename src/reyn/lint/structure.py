@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.contract import Candidate, candidates_of
 from reyn.documents import Document, KeyPath, Severity, nearest
 from reyn.documents.unicode_forms import to_normal_form
-from reyn.errors import Finding, SkillInvalid, codes
+from reyn.errors import Finding, SkillInvalid, SkillNotFound, codes
 from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
 from reyn.skills.graph import is_known, predecessors
@@ -75,7 +75,10 @@ def _reference_to(skill: Skill, name: str) -> tuple[str | None, KeyPath]:
     return None, ("entry",)
 
 
-_GRAPH_ERRORS = {codes.WRONG_VALUE, codes.MISSING_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE}
+_GRAPH_ERRORS = {
+    *(codes.WRONG_VALUE, codes.MISSING_KEY, codes.UNKNOWN_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE),
+    *(codes.BAD_BRANCHES, codes.BAD_RULE, SkillNotFound.code),
+}
 
 
 def unreachable_phases(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:

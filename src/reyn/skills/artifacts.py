@@ -36,7 +36,7 @@ class Artifacts:
         file = f"artifacts/{name}.yaml"
         if name not in self._types and (not is_valid_name(name) or not self._folder.exists(file)):
             if name not in self._elsewhere:
-                fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *BUILT_IN_TYPES])
+                fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *self._types])
                 message = f"unknown artifact `{name}`: no file `{file}`"
                 self._folder.report(source, codes.UNKNOWN_ARTIFACT, message, *path, fix=fix)
             return None

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from reyn.documents import TrustClasses, check_keys, trust_classes, usable_keys
+from reyn.documents import TrustClasses, check_keys, fields_of, trust_classes, usable_keys
 from reyn.errors import Finding, codes
 from reyn.skills.front_matter import FRONT_MATTER, PhaseFrontMatter
+from reyn.skills.values import NodeSettings
 
 if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath
@@ -178,3 +179,23 @@ def without_model(document: Document, node: str) -> Iterator[Finding]:
     for key in document.value if isinstance(document.value, dict) else ():
         if key not in _ARRIVAL_KEYS and key in PhaseFrontMatter.__struct_fields__:
             yield document.finding(codes.BAD_RULE, f"{message}, so `{key}` has no effect", key, fix=f"remove `{key}`")
+
+
+_BRANCH_KEYS = {"each", "all", "as", "need", "on_item_error"}
+_NODE_KEYS = {one.encode_name for one in fields_of(NodeSettings)}
+
+
+def may_run_branches(document: Document, node: str) -> bool:
+    """Return whether the author may have meant a node to run branches: settings in skill.md may have errors."""
+    keys = document.value if isinstance(document.value, dict) else {}
+    nodes, graph = keys.get("nodes", {}), keys.get("graph")
+    if not isinstance(nodes, dict):
+        return True
+    if node in nodes:
+        return _may_be_branches(nodes[node])
+    named = graph if isinstance(graph, dict) else {}
+    return any(_may_be_branches(one) for name, one in nodes.items() if name not in named)  # a misspelt name
+
+
+def _may_be_branches(settings: Any) -> bool:
+    return not isinstance(settings, dict) or not settings.keys() <= _NODE_KEYS - _BRANCH_KEYS

@@ -13,7 +13,7 @@ from reyn.documents import nearest
 from reyn.errors import codes
 from reyn.skills.arrivals import arriving
 from reyn.skills.artifacts import ANY_OBJECT
-from reyn.skills.edges import NO_EDGES, ElseSection, NodeEdges, WhenSection, read_edges
+from reyn.skills.edges import NO_EDGES, ElseSection, NodeEdges, WhenSection, may_run_branches, read_edges
 from reyn.skills.graph import dead_ends, finishing_nodes, reachable
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
 from reyn.skills.values import ABORT, END, GraphRule, Phase, Skill, is_skill_node, skill_of
@@ -93,7 +93,7 @@ class GraphReader:
 
     def has_no_model(self, node: str) -> bool:
         """Return whether a node calls no model, so that its phase needs no instructions."""
-        return self.has_rules(node) or (node in self._nodes and self._nodes[node].is_fan_out)
+        return self.has_rules(node) or may_run_branches(self._document, node)
 
     def has_file(self, node: str) -> bool:
         """Return whether a node needs the file of a phase, or has one."""

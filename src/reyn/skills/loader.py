@@ -170,7 +170,7 @@ class _Loader:
         self._check_names()
         graph = self.graph.reached()
         nodes = NodeReader(document, front.nodes, self.folder, self.artifacts).read(
-            self._load_sub_skill, self._result_type
+            self._load_sub_skill, self._result_type, lambda node: self.graph.edges_of(node).targets
         )
         state = self.state = StateReader(document, front.state, self.folder, self.artifacts)
         names = filter(self.graph.has_file, dict.fromkeys((*graph, *nodes.phases)))

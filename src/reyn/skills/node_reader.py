@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from reyn.documents import Document, KeyPath, nearest
+from reyn.documents import Document, KeyPath, check_keys, nearest
 from reyn.errors import codes
+from reyn.skills.artifacts import ANY_OBJECT
 from reyn.skills.decisions import local_values_of
+from reyn.skills.edges import may_run_branches
 from reyn.skills.fan_out import ERRORS, joined_schema, produced_types, result_type
+from reyn.skills.front_matter import FRONT_MATTER, NodeSection
 from reyn.skills.names import is_valid_name, is_valid_skill_node
-from reyn.skills.values import END, MAX_PARALLEL, ArtifactType, Branch, NodeSettings, Skill, is_skill_node, skill_of
+from reyn.skills.values import (
+    BUILT_IN_TYPES,
+    END,
+    MAX_PARALLEL,
+    ArtifactType,
+    Branch,
+    NodeSettings,
+    Skill,
+    is_skill_node,
+    skill_of,
+)
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
@@ -46,16 +59,39 @@ class NodeReader:
         self, document: Document, nodes: Mapping[str, NodeSettings], folder: SkillFolder, artifacts: Artifacts
     ) -> None:
         self._document, self._nodes, self._folder, self._artifacts = document, nodes, folder, artifacts
+        self._unreadable = _unreadable_nodes(document)
         self.types: dict[str, ArtifactType] = {}
         self.phases: list[str] = []
 
-    def read(self, load: Load, result_of: ResultOf) -> Self:
+    def read(self, load: Load, result_of: ResultOf, targets_of: Callable[[str], Iterable[str]]) -> Self:
         """Read the fan-outs, and define the types that they join results to."""
         self._load, self._result_of = load, result_of
-        for node, settings in self._nodes.items():
-            if settings.is_fan_out and not (self._is_consistent(node, settings) and self._read_fan_out(node, settings)):
-                self._artifacts.define(settings.joined, {}, self._document, node)  # its errors are reported
+        for node in dict.fromkeys((*self._nodes, *self._unreadable)):
+            settings = self._nodes.get(node, NodeSettings())
+            if not settings.is_fan_out and not may_run_branches(self._document, node):
+                continue
+            if node in self._unreadable:
+                self.phases += [one.do for one in settings.branches if self._is_phase(one.do)]
+            elif self._read_fan_out(node, settings, is_consistent=self._is_consistent(node, settings)):
+                continue
+            self._define_any(settings.joined, node, targets_of(node))
         return self
+
+    def _is_phase(self, name: str) -> bool:
+        return name != END and is_valid_name(name) and self._folder.exists(f"phases/{name}.md")
+
+    def _define_any(self, joined: str, node: str, targets: Iterable[str]) -> None:
+        """Define the type that a node with errors joins results to, so that they are not reported again elsewhere.
+
+        If it is not known, it is one that a successor takes.
+        """
+        named = () if is_valid_name(joined) else filter(self._is_phase, targets)
+        phases = [self._folder.read(f"phases/{name}.md") for name in named]
+        inputs = (one.value.get("input") for one in phases if one is not None and isinstance(one.value, dict))
+        names = [joined, *(name.strip() for text in inputs if isinstance(text, str) for name in text.split("|"))]
+        for name in filter(is_valid_name, names):
+            if name not in BUILT_IN_TYPES:
+                self._artifacts.define(name, {}, self._document, node)
 
     def with_checks(self, skill: Skill, parse: ParseSteps, sources: Callable[[], dict[str, str]]) -> Skill:
         """Return the skill with the steps of `check`, and the modules that they use."""
@@ -81,6 +117,9 @@ class NodeReader:
         """Report keys of a fan-out that exclude each other or are missing."""
         path: KeyPath = ("nodes", node)
         before = len(self._folder.findings)
+        if not settings.is_fan_out:
+            self._report(f"`{node}` has no branches", *path, fix="add `each:` or `all:` with what they run")
+            return False
         if settings.each is not None and settings.all:
             self._report(f"`{node}` has both `each` and `all`", *path, fix="keep one of them")
         if not settings.joined:
@@ -105,14 +144,14 @@ class NodeReader:
                 )
         return len(self._folder.findings) == before
 
-    def _read_fan_out(self, node: str, settings: NodeSettings) -> bool:
-        """Define the type of a joined artifact; return whether all of its parts are known."""
+    def _read_fan_out(self, node: str, settings: NodeSettings, *, is_consistent: bool) -> bool:
+        """Define the type of a joined artifact; return whether all of its parts are known, and its settings fit."""
         results: dict[str, ArtifactType] = {}
         for branch, path in _placed(node, settings):
             result = self._result(branch, path)
             if result is not None:
                 results[branch.name] = result
-        if len(results) < len(settings.branches):
+        if len(results) < len(settings.branches) or not is_consistent:
             return False
         derived = joined_schema(settings, results)
         self.types[settings.joined] = self._artifacts.define(settings.joined, derived, self._document, node)
@@ -124,12 +163,13 @@ class NodeReader:
             if not is_valid_skill_node(branch.do) or "[" in branch.do:
                 self._report(f"invalid skill `{branch.do}`", *path, fix="write `@skill`")
                 return None
-            if branch.output:
+            self._load(self._document, skill_of(branch.do), *path)
+            result = self._result_of(skill_of(branch.do))
+            if branch.output and result is not None:
                 message = f"`{branch.do}` is a skill, whose result has the type of its own `final_output`"
                 self._report(message, *path, fix="remove `output`")
-            self._load(self._document, skill_of(branch.do), *path)
-            return self._result_of(skill_of(branch.do))
-        if branch.do == END or not is_valid_name(branch.do) or not self._folder.exists(f"phases/{branch.do}.md"):
+            return result
+        if not self._is_phase(branch.do):
             fix = nearest(branch.do, self._folder.names("phases", ".md")) or "name a phase, or a skill as `@skill`"
             message = f"unknown phase `{branch.do}`: no file `phases/{branch.do}.md`"
             self._folder.report(self._document, codes.UNKNOWN_PHASE, message, *path, fix=fix)
@@ -143,6 +183,15 @@ class NodeReader:
         if found is not None:
             self.types[branch.output] = found
         return found
+
+
+def _unreadable_nodes(document: Document) -> list[str]:
+    """Return the nodes whose settings have errors of their own: all of the graph if `nodes` is no mapping."""
+    keys = document.value if isinstance(document.value, dict) else {}
+    nodes, graph = keys.get("nodes", {}), keys.get("graph")
+    if not isinstance(nodes, dict):
+        return [*graph] if isinstance(graph, dict) else []
+    return [node for node in nodes if check_keys(document.part("nodes", node), NodeSection, FRONT_MATTER)]
 
 
 def _placed(node: str, settings: NodeSettings) -> Iterator[tuple[Branch, KeyPath]]:
@@ -160,7 +209,9 @@ def mismatched_results(skill: Skill) -> Iterator[tuple[str, str]]:
             continue
         for target in known.intersection(skill.graph[node]):
             accepted = (skill.final_output,) if target == END else skill.inputs_of(target)
-            if (result.name, result.schema) not in [(one.name, one.schema) for one in accepted]:
+            if ANY_OBJECT not in accepted and (result.name, result.schema) not in [
+                (one.name, one.schema) for one in accepted
+            ]:
                 names = " | ".join(one.name for one in accepted)
                 other = " with another schema" if result.name in names.split(" | ") else ""
                 yield node, f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`{other}"
