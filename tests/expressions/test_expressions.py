@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -376,9 +378,10 @@ def test_no_schema_breaks_a_type(schema: Any) -> None:
 
 _SECRETS = ["hunter2 and more", 424242, 4242.5, ["hunter2"], {"hunter2": 424242}, True, None]
 _READS_SECRET = """
-open.x | open > 1 | 1 + open | open && true | !open | -open | data.tags[open] | open[open] | 1 in open | open % 0
+open.x | open > 1 | 1 + open | open && true | !open | -open | data.tags[open] | open[open] | 1 in open
 open.exists(x, x) | int(open) | double(open) | size(open) | string(open) | open.contains('a') | open.matches('a')
-open ? 1 : 2 | open.x.y | has(open.x.y) | data.kind.startsWith(open) | [open][7] | [1, 2][open]
+open ? 1 : 2 | open.x.y | has(open.x.y) | data.kind.startsWith(open) | [open][data.count + 7] | [1, 2][open]
+open % visits.pay
 """
 
 
@@ -392,3 +395,47 @@ def test_the_outline_of_an_error_quotes_no_value(secret: object) -> None:
             outlines.append(error.outline)
     assert len(outlines) > 8
     assert all(outline and "hunter2" not in outline and "4242" not in outline for outline in outlines)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1 / 0 == 1", ["2: division by zero"]),
+        ("data.count % 0 == 1", ["11: division by zero"]),
+        ("data.count / (1 - 1) == 1", ["11: division by zero"]),
+        ("data.amount / 0.0 > 1.0", ["12: division by zero"]),
+        ("true || 1 / 0 == 1", ["10: division by zero"]),
+        ("data.tags.exists(one, size(one) / 0 > 1)", ["32: division by zero"]),
+        ("9223372036854775807 + 1 > data.count", ["20: the result of `+` has more than 64 bits"]),
+        ("1e308 * 10.0 > data.amount", ["6: the result of `*` is too large"]),
+        ("int('abc') > data.count", ["0: the text 'abc' is not an integer of 64 bits"]),
+        ("[1, 2][2] > data.count", ["8: the list has 2 items, and none at the integer 2"]),
+        ("1 / (2 - 1) > data.count", []),
+        ("data.count - 9223372036854775807 > 1", []),
+    ],
+)
+def test_a_part_without_a_value_is_found_where_it_is(text: str, found: list[str]) -> None:
+    assert problems(text) == found
+
+
+def test_generated_constants_are_reported_if_and_only_if_they_have_no_value() -> None:
+    rng, counts = random.Random(3), Counter[bool]()
+    for _ in range(2_000):
+        text = _constant(rng, 3)
+        if "not a condition" in "".join(found := problems(text)) or any("cannot combine" in one for one in found):
+            continue
+        counts[bool(found)] += 1
+        try:
+            compile_expression(text, SCOPE).evaluate({})
+        except EvaluationError:
+            assert found, text
+        else:
+            assert not found, text
+    assert min(counts[True], counts[False]) > 200
+
+
+def _constant(rng: random.Random, depth: int) -> str:
+    if depth == 0:
+        return rng.choice(["0", "1", "-1", "7", "9223372036854775807", "-9223372036854775807"])
+    left, right = _constant(rng, depth - 1), _constant(rng, depth - 1)
+    return f"({left} {rng.choice(['+', '-', '*', '/', '%'])} {right})"

@@ -76,6 +76,81 @@ def test_a_python_function_checks_an_artifact(tmp_path: Path):
     assert "the brackets do not match" in project.events("validation_error")[0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ("False", "`verdict` returned `false`"),
+        ("{'ok': False}", '`verdict` returned `{"ok":false}`'),
+        ("{'ok': False, 'message': 'too long'}", "too long"),
+        ("{'error': {'name': 'wrong', 'message': 'too long'}}", "too long"),
+        ("None", ""),
+        ("True", ""),
+        ("0", ""),
+        ("''", ""),
+        ("{'ok': True}", ""),
+        ("{'ok': 0}", ""),
+    ],
+)
+@pytest.mark.parametrize("node", ["a", "b"], ids=["transition", "finish"])
+def test_a_function_rejects_an_artifact_with_what_it_returns(tmp_path: Path, result: str, says: str, node: str):
+    python = "{module: ./rules.py, function: verdict}"
+    folder = write(tmp_path, f"- python: {python}\npermissions: {{python: [{python}]}}", node=node)
+    source = f"def verdict(artifact):\n    return {result} if artifact['data']['text'] == 'first' else None\n"
+    (folder / "rules.py").write_text(source)
+    project = Project(tmp_path)
+    answers = [go("b", "first"), *([go("b", "next")] if says else []), finish()]
+    if node == "b":
+        answers = [go("b"), finish("first"), *([finish("next")] if says else [])]
+    outcome = project.run("s", answers)
+    assert outcome.ok, outcome.reason
+    assert [says in one["message"] for one in project.events("validation_error")] == ([True] if says else [])
+    assert project.is_sound()
+
+
+def test_without_a_model_a_function_that_returns_false_fails_the_visit_as_rejected(tmp_path: Path):
+    write_skill(tmp_path, "child", {"c": ["end"]})
+    python = "{module: ./rules.py, function: verdict}"
+    folder = write(
+        tmp_path,
+        f"- python: {python}\n    on_error: {{rejected: b}}\npermissions: {{python: [{python}]}}",
+        node="'@child'",
+        graph={"@child": ["b"], "b": ["end"]},
+        inputs={"b": "note | node_error"},
+    )
+    (folder / "rules.py").write_text("def verdict(artifact):\n    return False\n")
+    project = Project(tmp_path)
+    assert project.run("s", [finish("x"), finish()]).ok
+    [failed] = project.events("phase_failed")
+    assert failed["error_name"] == "rejected"
+    assert project.is_sound()
+
+
+def test_a_bound_result_rejects_nothing_by_itself(tmp_path: Path):
+    python = "{module: ./rules.py, function: verdict"
+    checks = f"- python: {python}, into: local.fits}}\n      - expression: \"local.fits || data.text == 'b'\""
+    folder = write(tmp_path, f"{checks}\npermissions: {{python: [{python}}}]}}")
+    (folder / "rules.py").write_text("def verdict(artifact):\n    return False\n")
+    project = Project(tmp_path)
+    assert project.run("s", [go("b", "a"), go("b", "b"), finish()]).ok
+    assert len(project.events("validation_error")) == 1
+
+
+def test_a_judgement_and_a_plan_with_issues_reject_the_answer(tmp_path: Path):
+    score = {"type": "judgement", "data": {"score": 0.2, "reason": "It names no date."}}
+    judge = "- run_op: {op: {kind: judge_output, rubric: It names a date.}, args_from: {output: data.text}}"
+    write(tmp_path, f"{judge}\npermissions: {{judge_output: []}}")
+    project = Project(tmp_path)
+    good = score | {"data": {"score": 1, "reason": "fine"}}
+    verdicts = [finish() | {"artifact": one} for one in (score, good)]
+    result = project.run("s", [go("b", "soon"), verdicts[0], go("b", "on Monday"), verdicts[1], finish()])
+    assert result.ok, result.reason
+    assert "It names no date." in project.events("validation_error")[0]["message"]
+    write(tmp_path, "- lint_plan: {over: data}")
+    result = project.run("s", [go("b", "no plan"), go("b", "no plan")], run_id="plan", max_phase_retries=1)
+    assert result.code == "RYN202"
+    assert "the entry phase `None` is not declared" in result.reason
+
+
 def test_fields_that_ops_of_the_decision_fill_are_checked_after_them(tmp_path: Path):
     write(
         tmp_path,
@@ -113,6 +188,9 @@ def test_without_a_model_a_failed_check_fails_the_visit(tmp_path: Path):
         ("- vlidate: {schema: true}", "RYN123", "unknown step `vlidate`"),
         ("- run_op: {op: {kind: fiel, op: read}}", "RYN122", "unknown op `fiel`"),
         ("- run_op: {op: {kind: web_fetch, url: 'https://x'}}", "RYN148", "needs the permission `web`"),
+        ("- run_op: {op: {kind: file, op: read, pth: x}}", "RYN123", "`file` has no argument `pth`"),
+        ('- run_op: {op: {kind: file, op: read, path: "${size(data.text)}"}}', "RYN181", "the schema needs a text"),
+        ("- run_op: {op: {kind: file, op: read, path: x}, args_from: {limit: data.text}}", "RYN181", "an integer"),
     ],
 )
 def test_checks_are_linted_at_their_position(tmp_path: Path, check: str, code: str, says: str):

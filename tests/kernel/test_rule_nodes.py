@@ -95,6 +95,21 @@ def test_an_error_of_evaluation_fails_the_visit_with_position_and_values(tmp_pat
     assert project.resume([], retry=True).status == "failed"
 
 
+def test_an_artifact_without_a_value_names_the_text_the_position_and_the_values(tmp_path: Path):
+    data = '{text: "${data.kind}", more: ["x", "costs ${100.0 / data.amount}"]}'
+    note = {"type": "object", "properties": {"text": {"type": "string"}, "more": {"type": "array"}}}
+    rules = f"    - {{else: end, artifact: {{type: note, data: {data}}}}}\n"
+    write_rules(tmp_path, rules, graph="", artifacts={"note": note})
+    project = Project(tmp_path)
+    result = project.run("claims", [], {"amount": 0, "kind": "food"})
+    assert (result.status, result.code) == ("failed", "RYN210")
+    place = (
+        "node `decide`, rule 1, `artifact.data.more[1]`, `costs ${100.0 / data.amount}`, column 15: division by zero"
+    )
+    assert f'{place} (`data.kind` is "food", `data.amount` is 0)' in result.reason
+    assert project.is_sound()
+
+
 def test_what_a_rule_makes_is_validated_before_it_is_stored(tmp_path: Path):
     rules = '    - {else: pay, artifact: {type: claim, data: {amount: "${data.amount - 5.0}", kind: food}}}\n'
     write_rules(tmp_path, rules, graph="  pay: [end]\n")

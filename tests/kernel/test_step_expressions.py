@@ -111,7 +111,8 @@ def test_an_expression_without_a_value_fails_the_visit_whatever_the_step_says(tm
     project = Project(tmp_path)
     result = project.run("order", [finish()], VALUE)
     assert (result.status, result.code) == ("failed", "RYN203")
-    assert "`data.names[5]`, column" in result.reason
+    assert "`op.path`, `${data.names[5]}`, column 15: " in result.reason
+    assert "(`data.names[5]`" not in result.reason  # it has no value that could be named
     assert project.is_sound()
 
 
@@ -128,3 +129,56 @@ def test_an_expression_without_a_value_fails_the_visit_whatever_the_step_says(tm
 def test_expressions_of_steps_are_checked(tmp_path: Path, step: str, finding: str):
     found = findings(write_order(tmp_path, step))
     assert any(one.startswith(finding) for one in found), found
+
+
+CASES = {
+    '{kind: file, op: read, path: "${data.count}"}': "`path` of `file`: the value is an integer",
+    '{kind: file, op: read, path: "${data.names}"}': "`path` of `file`: the value is a list",
+    '{kind: file, op: read, path: a, limit: "${data.id}"}': "`limit` of `file`: the value is a text",
+    '{kind: file, op: read, path: a, limit: "x${data.count}"}': "`limit` of `file`: the value is a text",
+    '{kind: file, op: read, path: "${data.count}.md"}': "",
+    '{kind: file, op: read, path: "${has(data.found) ? data.found : 1}"}': "",
+    '{kind: file, op: read, path: a, limit: "${data.count}"}': "",
+}
+PATHS = {
+    "{path: data.count}": "`path` of `file`: the value is an integer",
+    "{path: data.id, limit: data.names}": "`limit` of `file`: the value is a list",
+    "{path: data.id, limit: data.count}": "",
+}
+INPUTS = {
+    '{text: "${data.count}"}': "the value is an integer, but the schema needs a text",
+    "{text: data.count}": "the value is an integer, but the schema needs a text",
+    "{text: 5}": "the value is an integer, but the schema needs a text",
+    "{txt: data.id}": "the field `text` is missing",
+    "data.count": "it is an integer; a run takes text or an object",
+    "data.names": "it is a list; a run takes text or an object",
+    "hello": "text is a `user_message`, but the skill takes `note`",
+    "{type: nte, data: {text: x}}": "it is a `nte`, but the skill takes `note`",
+    "{type: note, data: {text: x}}": "",
+    '{text: "${data.id}", more: 1}': "",
+    "data": "",
+}
+
+
+@pytest.mark.parametrize("iterated", [False, True], ids=["step", "item"])
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        *((f"run_op: {{op: {op}}}", says) for op, says in CASES.items()),
+        *((f"run_op: {{op: {{kind: file, op: read}}, args_from: {paths}}}", says) for paths, says in PATHS.items()),
+        *((f"run_skill: {{skill: child, input: {value}}}", says) for value, says in INPUTS.items()),
+    ],
+)
+def test_lint_compares_values_with_the_schema_of_the_op_or_the_skill(
+    tmp_path: Path, step: str, says: str, iterated: bool
+):
+    write_skill(tmp_path, "child", {"c": ["end"]})
+    found = findings(write_order(tmp_path, f"iterate: {{over: data.names, apply: {{{step}}}}}" if iterated else step))
+    assert [says in one and "RYN181" in one for one in found] == ([True] if says else [])
+
+
+def test_a_step_whose_failure_the_skill_accepts_has_a_warning(tmp_path: Path):
+    step = 'run_op: {op: {kind: file, op: read, path: "${data.count}"}, on_error: skip}'
+    [found] = lint_skill(write_order(tmp_path, step))
+    assert (found.severity, found.code) == ("warning", "RYN181")
+    assert Project(tmp_path).run("order", [finish()], VALUE).ok

@@ -55,7 +55,7 @@ def test_load_reads_every_key(tmp_path: Path):
 @pytest.mark.parametrize(
     ("file", "old", "new", "expected"),
     [
-        ("skill.md", "entry: a", "entrance: a", [("skill.md", 2, "RYN113"), ("skill.md", 4, "RYN112")]),
+        ("skill.md", "entry: a", "entrance: a", [("skill.md", 4, "RYN112")]),
         ("skill.md", "entry: a", "entry: [a]", [("skill.md", 4, "RYN114")]),
         ("skill.md", "type: skill", "type: recipe", [("skill.md", 2, "RYN114")]),
         ("skill.md", "name: s", "name: a b", [("skill.md", 3, "RYN115")]),

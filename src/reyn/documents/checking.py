@@ -45,7 +45,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean `{close[0]}`?" if close else ""
+    return _did_you_mean(close[0]) if close else ""
+
+
+def _did_you_mean(word: str) -> str:
+    return f"did you mean `{word}`?"
 
 
 def nearest_hint(word: str, known: Iterable[str]) -> str:
@@ -153,9 +157,11 @@ class _Checker:
     ) -> Iterator[Finding]:
         fields = {field.encode_name: field for field in fields_of(shape)}
         self._top_level = self._top_level if path else fields
-        unknown = [str(key) for key in value if key not in fields and key not in ignore]
-        for name, field in fields.items():
-            if self._codes.missing and field.required and name not in value and not nearest(name, unknown[:_MAX_TYPOS]):
+        required = [name for name, field in fields.items() if field.required and name not in value]
+        unknown = [str(key) for key in value if key not in fields and key not in ignore] if required else []
+        misspelt = {nearest(key, fields) for key in unknown[:_MAX_TYPOS]}
+        for name in required:
+            if self._codes.missing and _did_you_mean(name) not in misspelt:
                 message = f"missing key `{key_path((*path, name))}`"
                 yield self._document.finding(self._codes.missing, message, *path, fix=f"add `{name}:`")
         for key in value:

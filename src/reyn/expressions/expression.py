@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from reyn.expressions.checking import Checked, Scope, check_expression
+from reyn.expressions.constants import constant_problems
 from reyn.expressions.evaluation import Run, compile_node
 from reyn.expressions.facts import NO_FACTS, Facts
 from reyn.expressions.syntax import parse_expression
@@ -38,7 +39,8 @@ class Expression:
 
     def __init__(self, text: str, node: Node, scope: Scope, facts: Facts = NO_FACTS) -> None:
         self.text = text
-        self.checked: Checked = check_expression(node, scope, facts)
+        checked = check_expression(node, scope, facts)
+        self.checked: Checked = checked if checked.problems else checked._replace(problems=constant_problems(node))
         self.paths: tuple[Path, ...] = tuple(dict.fromkeys(_paths(node, frozenset())))
         self._node = node
 

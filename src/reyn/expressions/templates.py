@@ -32,7 +32,8 @@ _WRITABLE = frozenset({"string", "int", "double", "bool"})
 class Template:
     """A text with expressions in `${…}`. One that is a single expression has its value, any other is a text."""
 
-    def __init__(self, parts: tuple[str | Expression, ...]) -> None:
+    def __init__(self, text: str, parts: tuple[str | Expression, ...]) -> None:
+        self.text = text
         self.parts = parts
 
     @property
@@ -100,7 +101,7 @@ def compile_template(text: str, scope: Scope, facts: Facts = NO_FACTS) -> Templa
             raise ExpressionInvalid(text, (error.problem._replace(fix=fix),)) from error
         words = ""
     words += text[at:]
-    return Template((*parts, words) if words or not parts else tuple(parts))
+    return Template(text, (*parts, words) if words or not parts else tuple(parts))
 
 
 def has_expressions(value: Any) -> bool:
@@ -159,16 +160,22 @@ class DataTemplate:
         """Return the value with the values of its expressions.
 
         Raises:
-            EvaluationError: An expression has no value, or all of them together are too large.
+            EvaluationError: An expression has no value, or all of them together are too large. It names the text.
         """
-        return _rendered(self._value, values, result_meter())
+        return _rendered(self._value, values, result_meter(), ())
 
 
-def _rendered(value: Any, values: dict[str, Any], meter: Meter) -> Any:
+def _rendered(value: Any, values: dict[str, Any], meter: Meter, path: tuple[str | int, ...]) -> Any:
     if isinstance(value, Template):
-        found = value.evaluate(values)
-        meter.charge_value(found)
+        try:
+            found = value.evaluate(values)
+            meter.charge_value(found)
+        except EvaluationError as error:
+            error.text, error.path = value.text, path
+            raise
         return found
     if isinstance(value, dict):
-        return {name: _rendered(one, values, meter) for name, one in value.items()}
-    return [_rendered(one, values, meter) for one in value] if isinstance(value, list) else value
+        return {name: _rendered(one, values, meter, (*path, name)) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rendered(one, values, meter, (*path, index)) for index, one in enumerate(value)]
+    return value

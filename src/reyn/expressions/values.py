@@ -28,11 +28,18 @@ class ShownValue(NamedTuple):
 
 
 class EvaluationError(Exception):
-    """An expression has no value: a field is missing, a value has another type, or there is too much work."""
+    """An expression has no value: a field is missing, a value has another type, or there is too much work.
+
+    Attributes:
+        at: The position in the text.
+        text: The text in a JSON value that has the expression; empty for an expression that stands alone.
+        path: The path of that text.
+    """
 
     def __init__(self, at: int, *parts: str | ShownValue) -> None:
         super().__init__(at, *parts)
         self.at = at
+        self.text, self.path = "", tuple[str | int, ...]()
         self._parts = parts
 
     @property

@@ -12,6 +12,7 @@ from reyn.errors import Finding, SkillInvalid, SkillNotFound, codes
 from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
 from reyn.skills.graph import is_known, predecessors
+from reyn.skills.node_reader import unreadable_nodes
 from reyn.skills.state_fields import state_name
 from reyn.skills.step_types import RunOp, RunSkill
 from reyn.skills.values import END, ArtifactType, is_skill_node, skill_of
@@ -76,17 +77,15 @@ def _reference_to(skill: Skill, name: str) -> tuple[str | None, KeyPath]:
 
 
 _GRAPH_ERRORS = {
-    *(codes.WRONG_VALUE, codes.MISSING_KEY, codes.UNKNOWN_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE),
+    *(codes.WRONG_VALUE, codes.MISSING_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE),
     *(codes.BAD_BRANCHES, codes.BAD_RULE, SkillNotFound.code),
 }
 
 
 def unreachable_phases(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report phases that the graph never reaches, unless errors in the graph explain it."""
-    if any(
-        finding.file == "skill.md" and finding.code in _GRAPH_ERRORS and finding.severity == "error"
-        for finding in loaded.findings
-    ):
+    errors = (one for one in loaded.findings if one.file == "skill.md" and one.severity == "error")
+    if any(one.code in _GRAPH_ERRORS for one in errors) or unreadable_nodes(loaded.document()):
         return
     for file in loaded.folder.own_files("phases", ".md"):
         name = file.removeprefix("phases/").removesuffix(".md")

@@ -59,7 +59,7 @@ class NodeReader:
         self, document: Document, nodes: Mapping[str, NodeSettings], folder: SkillFolder, artifacts: Artifacts
     ) -> None:
         self._document, self._nodes, self._folder, self._artifacts = document, nodes, folder, artifacts
-        self._unreadable = _unreadable_nodes(document)
+        self._unreadable = unreadable_nodes(document)
         self.types: dict[str, ArtifactType] = {}
         self.phases: list[str] = []
 
@@ -185,7 +185,7 @@ class NodeReader:
         return found
 
 
-def _unreadable_nodes(document: Document) -> list[str]:
+def unreadable_nodes(document: Document) -> list[str]:
     """Return the nodes whose settings have errors of their own: all of the graph if `nodes` is no mapping."""
     keys = document.value if isinstance(document.value, dict) else {}
     nodes, graph = keys.get("nodes", {}), keys.get("graph")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.documents import key_path
 from reyn.errors import ConditionFailed
 from reyn.expressions import EvaluationError, place, readings
 from reyn.journal import kinds
@@ -73,7 +74,8 @@ def first_match(
         try:
             data = None if compiled.data is None else compiled.data.render(values)
         except EvaluationError as error:
-            raise ConditionFault(f"{where}, `artifact`: {fault_text(error, compiled.expressions, values)}") from error
+            at = place_in(error, "artifact", "data")
+            raise ConditionFault(f"{where}, {at}: {fault_text(error, compiled.expressions, values)}") from error
         rule, read = compiled.rule, readings(tried, values)
         tape.emit(kinds.RuleMatched(entry.phase, entry.visit, number, rule.when or "", rule.to, read))
         return compiled, data
@@ -121,6 +123,11 @@ def _is_true(when: Expression, values: dict[str, Any], where: str) -> bool:
     except EvaluationError as error:
         column = place(when.text, error.at)
         raise ConditionFault(f"{where}, `{when.text}`, {column}: {fault_text(error, [when], values)}") from error
+
+
+def place_in(error: EvaluationError, *path: str | int) -> str:
+    """Return where an expression in a JSON value has no value: the path of the text, the text and the column."""
+    return f"`{key_path((*path, *error.path))}`, `{error.text}`, {place(error.text, error.at)}"
 
 
 def fault_text(error: EvaluationError, expressions: Iterable[Expression], values: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from reyn.expressions import EvaluationError, has_expressions, place
 from reyn.journal import canonical
-from reyn.kernel.visit.deciding import fault_text, values_of, with_readings
+from reyn.kernel.visit.deciding import fault_text, place_in, values_of, with_readings
 from reyn.kernel.visit.step_context import StepContext, StepFault
 from reyn.skills.step_types import AnyStep, CheckExpression, LintPlan, PythonCall, RunOp, RunSkill
 
@@ -55,7 +55,8 @@ def check_condition(step: CheckExpression, artifact: dict[str, Any], context: St
         message = "" if is_true or step.into is not None else template.data.render(values)
     except EvaluationError as error:
         text = step.condition
-        message = f"`{text}`, {place(text, error.at)}: {fault_text(error, expressions, values)}"
+        at = place_in(error, template.key) if error.text else f"`{text}`, {place(text, error.at)}"
+        message = f"{at}: {fault_text(error, expressions, values)}"
         raise StepFault(message, is_final=True) from error
     if is_true or step.into is not None:
         return is_true
@@ -73,12 +74,12 @@ def _check_problems(template: StepTemplate) -> None:
 def _rendered(template: StepTemplate, artifact: dict[str, Any], context: StepContext) -> Any:
     _check_problems(template)
     expressions = template.data.expressions
+    values = values_of(expressions, artifact, context.run.skill, context.tape)
     try:
-        return template.data.render(values_of(expressions, artifact, context.run.skill, context.tape))
+        return template.data.render(values)
     except EvaluationError as error:
-        texts = ", ".join(f"`{one.text}`" for one in expressions)
-        reason = fault_text(error, expressions, {})
-        raise StepFault(f"{texts}, column {error.at + 1}: {reason}", is_final=True) from error
+        reason = fault_text(error, expressions, values)
+        raise StepFault(f"{place_in(error, template.key)}: {reason}", is_final=True) from error
 
 
 def _without_paths(written: Any, value: Any) -> Any:
