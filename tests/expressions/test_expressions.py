@@ -420,7 +420,7 @@ def test_a_part_without_a_value_is_found_where_it_is(text: str, found: list[str]
 
 def test_generated_constants_are_reported_if_and_only_if_they_have_no_value() -> None:
     rng, counts = random.Random(3), Counter[bool]()
-    for _ in range(2_000):
+    for _ in range(600):
         text = _constant(rng, 3)
         if "not a condition" in "".join(found := problems(text)) or any("cannot combine" in one for one in found):
             continue
@@ -431,7 +431,7 @@ def test_generated_constants_are_reported_if_and_only_if_they_have_no_value() ->
             assert found, text
         else:
             assert not found, text
-    assert min(counts[True], counts[False]) > 200
+    assert min(counts[True], counts[False]) > 60
 
 
 def _constant(rng: random.Random, depth: int) -> str:

@@ -39,6 +39,8 @@ def test_a_skill_with_handlers_has_no_findings(tmp_path: Path):
         ("on_error: {Failed: ask}", "error RYN187 `Failed` is not a valid name of an error"),
         ("on_error: {declined: ask}", "warning RYN187 nothing in `pay` names an error `declined`"),
         ("retry: {max: 1, on: [declined]}", "warning RYN187 nothing in `pay` names an error `declined`"),
+        ("on_error: {aborted: ask}", "warning RYN187 no error of `pay` is `aborted`"),
+        ("on_error: {rejected: ask}", "warning RYN187 no error of `pay` is `rejected`"),
         ("retry: {max: 0}", "error RYN114 `nodes.pay.retry.max` must be an integer"),
         ("retry: {max: 1, backoff: soon}", "error RYN114 "),
         ("retry: {max: 1, backof: 2s}", "error RYN112 unknown key `nodes.pay.retry.backof`"),
@@ -47,6 +49,31 @@ def test_a_skill_with_handlers_has_no_findings(tmp_path: Path):
 def test_what_is_wrong_is_reported(tmp_path: Path, node: str, finding: str):
     found = findings(write_pay(tmp_path, node))
     assert any(one.startswith(finding) for one in found), found
+
+
+CHECK = "check: [{python: {module: rules.py, function: look}}], on_error: {out_of_stock: ask, rejected: ask}"
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+def test_what_a_check_names_is_an_error_of_a_node_without_a_model_alone(tmp_path: Path, has_model: bool):
+    folder = write_pay(tmp_path, CHECK)
+    (folder / "rules.py").write_text("def look(artifact):\n    return {'error': {'name': 'out_of_stock'}}\n")
+    text = (folder / "skill.md").read_text()
+    text = text.replace("permissions: {python: [", "permissions: {python: [{module: rules.py, function: look}, ")
+    if has_model:
+        text = text.replace('"pay": [{"else": "done"}]', '"pay": ["done"]')
+        (folder / "phases/pay.md").write_text((folder / "phases/pay.md").read_text() + "Pay it.\n")
+    (folder / "skill.md").write_text(text)
+    expected = ["warning RYN187 nothing in `pay` names an error `out_of_stock`"] if has_model else []
+    assert findings(folder) == expected
+
+
+@pytest.mark.parametrize(("name", "is_possible"), [("limit", True), ("failed", True), ("timeout", False)])
+def test_rules_alone_fail_or_reach_a_limit(tmp_path: Path, name: str, is_possible: bool):
+    folder = write_pay(tmp_path, f"on_error: {{{name}: ask}}", step="", skill_keys="")
+    (folder / "skill.md").write_text((folder / "skill.md").read_text().replace("{module: pay.py, function: pay}", ""))
+    expected = [] if is_possible else [f"warning RYN187 no error of `pay` is `{name}`"]
+    assert [one for one in findings(folder) if "RYN187" in one] == expected
 
 
 def test_a_name_in_the_source_of_a_step_is_known(tmp_path: Path):

@@ -193,7 +193,7 @@ BAD_RULE = finding_code(
     "Write `- {when: EXPRESSION, to: NODE}` for each rule and `- {else: NODE}` at the end.",
 )
 BAD_EXPRESSION = finding_code(
-    "RYN181: An expression is not valid: its syntax, an unknown name or field, or types that do not fit.",
+    "RYN181: An expression is not valid: its syntax, an unknown name or field, types that do not fit, or no value.",
     "Correct the expression at the column that the message names. The reference of the skill language lists all of it.",
 )
 UNGUARDED = finding_code(

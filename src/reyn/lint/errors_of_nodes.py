@@ -15,9 +15,18 @@ from reyn.skills.arrivals import accepted_by
 from reyn.skills.error_settings import MAX_BACKOFF_MS, NODE_ERROR
 from reyn.skills.fan_out import branch_skill
 from reyn.skills.graph import is_known, successors
-from reyn.skills.step_types import Iterate, PythonCall, RunOp, RunSkill
+from reyn.skills.step_types import AskUser, Iterate, PythonCall, RunOp, RunSkill
 from reyn.skills.values import END, Skill, is_skill_node, skill_of
-from reyn.vocabulary.error_names import ANY_ERROR, ERROR_NAMES, is_error_name
+from reyn.vocabulary.error_names import (
+    ANY_ERROR,
+    DENIED,
+    ERROR_NAMES,
+    FAILED,
+    LIMIT,
+    REJECTED,
+    TIMEOUT,
+    is_error_name,
+)
 
 if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath
@@ -67,48 +76,54 @@ def _names(
         if not is_error_name(name):
             yield document.finding(codes.BAD_ERRORS, f"`{name}` is not a valid name of an error", *path, fix=_FIX)
             continue
-        if name in ERROR_NAMES:
-            continue
+        if name in ERROR_NAMES and "retry" in path:
+            continue  # a retry that never occurs hides nothing
         possible = possible_names(skill, node, vocabulary) if possible is None else possible
-        if ANY_ERROR not in possible and name not in possible:
+        if name not in possible and (ANY_ERROR not in possible or name in ERROR_NAMES):
             fix = nearest(name, possible) or f"the errors of `{node}` are {', '.join(sorted(possible))}"
-            message = f"nothing in `{node}` names an error `{name}`"
+            own = f"nothing in `{node}` names an error `{name}`"
+            message = f"no error of `{node}` is `{name}`" if name in ERROR_NAMES else own
             yield document.finding(codes.BAD_ERRORS, message, *path, fix=fix, severity="warning")
 
 
 def possible_names(skill: Skill, node: str, vocabulary: Vocabulary) -> set[str]:
     """Return the names that errors of a node can have; `*` among them if it may be any."""
-    found = {*ERROR_NAMES}
-    settings = skill.nodes.get(node)
-    for step in _steps(skill, node):
+    kind, settings = skill.node_kind(node), skill.nodes.get(node)
+    found = {FAILED, LIMIT} if kind == "rules" else {*ERROR_NAMES}
+    for step in skill.phases[node].preprocessor if node in skill.phases else ():
         found |= _names_of_step(skill, step, vocabulary)
+    # A check of a model's answer rejects it, whatever the error; without a model, its error is that of the visit.
+    for step in settings.check if settings is not None and kind != "phase" else ():
+        found |= {REJECTED} | _names_of_step(skill, step, vocabulary)
     if is_skill_node(node):
         found |= _names_of_skill(skill, skill_of(node), vocabulary)
     for branch in settings.branches if settings is not None else ():
         if is_skill_node(branch.do):
             found |= _names_of_skill(skill, skill_of(branch.do), vocabulary)
-        elif branch.do in skill.phases:
+        elif branch.do in skill.phases and branch.output in skill.types:
             inner = branch_skill(skill, branch)
             found |= possible_names(inner, branch.do, vocabulary)
     return found
 
 
-def _steps(skill: Skill, node: str) -> Iterator[AnyStep]:
-    if node in skill.phases:
-        yield from skill.phases[node].preprocessor
-    if node in skill.nodes:
-        yield from skill.nodes[node].check
-
-
 def _names_of_step(skill: Skill, step: AnyStep, vocabulary: Vocabulary) -> set[str]:
-    match step.apply if isinstance(step, Iterate) else step:
-        case PythonCall():
-            return {name for text in skill.modules.values() for name in _QUOTED.findall(text)}
+    """Return the names of errors with which a step can fail the visit. One without a value is `failed` for any step."""
+    applied = step.apply if isinstance(step, Iterate) else step
+    if not {step.on_error, applied.on_error}.isdisjoint(("skip", "empty")):
+        return set()
+    match applied:
+        case PythonCall(module=module):
+            calls = [placed.applied for placed in skill.steps]
+            others = {one.module for one in calls if isinstance(one, PythonCall)} - {module}
+            texts = [text for name, text in skill.modules.items() if name not in others]
+            return {TIMEOUT, DENIED, *(name for text in texts for name in _QUOTED.findall(text))}
+        case AskUser():
+            return {TIMEOUT, DENIED}
         case RunOp(op=args):
             spec = vocabulary.op(str(args.get("kind")))
-            return {ANY_ERROR} if spec is None else {*spec.error_names}
+            return {*ERROR_NAMES, *({ANY_ERROR} if spec is None else spec.error_names)}
         case RunSkill(skill=name):
-            return _names_of_skill(skill, name, vocabulary)
+            return {*ERROR_NAMES} | _names_of_skill(skill, name, vocabulary)
     return set()
 
 

@@ -169,16 +169,17 @@ def _misplaced(section: Document, *, is_last: bool) -> Iterator[Finding]:
 _ARRIVAL_KEYS = ("type", "name", "input", "preprocessor")
 
 
-def without_model(document: Document, node: str) -> Iterator[Finding]:
-    """Report what a phase has that only a model needs, although its node has rules."""
-    message = f"node `{node}` has rules and calls no model"
+def without_model(document: Document, node: str, *, has_rules: bool) -> Iterator[Finding]:
+    """Report what a phase has that only a model needs, although its node has rules, or runs branches."""
+    message = f"node `{node}` {'has rules' if has_rules else 'runs branches'} and calls no model"
+    code = codes.BAD_RULE if has_rules else codes.BAD_BRANCHES
     if document.body.strip():
         fix = "remove the text below the front matter"
         line = document.body_line
-        yield Finding(document.file, line, 1, codes.BAD_RULE, f"{message}, so nothing reads its instructions", fix)
+        yield Finding(document.file, line, 1, code, f"{message}, so nothing reads its instructions", fix)
     for key in document.value if isinstance(document.value, dict) else ():
         if key not in _ARRIVAL_KEYS and key in PhaseFrontMatter.__struct_fields__:
-            yield document.finding(codes.BAD_RULE, f"{message}, so `{key}` has no effect", key, fix=f"remove `{key}`")
+            yield document.finding(code, f"{message}, so `{key}` has no effect", key, fix=f"remove `{key}`")
 
 
 _BRANCH_KEYS = {"each", "all", "as", "need", "on_item_error"}

@@ -91,13 +91,19 @@ class GraphReader:
         """Return whether rules decide about a node."""
         return bool(self.edges_of(node).rules)
 
-    def has_no_model(self, node: str) -> bool:
-        """Return whether a node calls no model, so that its phase needs no instructions."""
+    def calls_no_model(self, node: str) -> bool:
+        """Return whether a node calls no model, so that its phase has neither instructions nor ops."""
+        return self.has_rules(node) or (node in self._nodes and self._nodes[node].is_fan_out)
+
+    def may_call_no_model(self, node: str) -> bool:
+        """Return whether a node calls no model, or is not meant to: its settings may have errors."""
         return self.has_rules(node) or may_run_branches(self._document, node)
 
     def has_file(self, node: str) -> bool:
         """Return whether a node needs the file of a phase, or has one."""
-        return not is_skill_node(node) and (not self.has_no_model(node) or self._folder.exists(f"phases/{node}.md"))
+        return not is_skill_node(node) and (
+            not self.may_call_no_model(node) or self._folder.exists(f"phases/{node}.md")
+        )
 
     def rules(self, node: str) -> tuple[GraphRule, ...]:
         """Return the rules of a node, with the types of the artifacts that they make."""

@@ -243,9 +243,9 @@ class _Loader:
         if front.name != name:
             message = f"`name` is `{front.name}`, but the file is `{file}`"
             self.folder.report(document, codes.WRONG_NAME, message, "name", fix=f"write `name: {name}`")
-        if self.graph.has_rules(name):
-            self.folder.findings += without_model(document, name)
-        elif not document.body.strip() and not self.graph.has_no_model(name):
+        if self.graph.calls_no_model(name):
+            self.folder.findings += without_model(document, name, has_rules=self.graph.has_rules(name))
+        elif not document.body.strip() and not self.graph.may_call_no_model(name):
             fix = "write them below the front matter"
             self.folder.report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
         for index, kind in enumerate(front.allowed_ops):
@@ -270,7 +270,7 @@ class _Loader:
         if fields["conversation"] is not None and USER_MESSAGE not in known:
             message = f"a conversation needs `user_message` in `input`, which is `{front.input}`"
             self.folder.report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
-        ops = () if self.graph.has_rules(name) else tuple(dict.fromkeys(allowed))
+        ops = () if self.graph.calls_no_model(name) else tuple(dict.fromkeys(allowed))
         fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": ops}
         return Phase(**fields | {"must": must_groups(front.must, self.vocabulary)})
 

@@ -18,11 +18,11 @@ ERROR_NAMES = {
     "failed": "Any other error without a name of its own.",
 }
 """Reyn's own names of errors, with their meaning."""
-ABORTED = "aborted"
+ABORTED, DENIED, TIMEOUT = "aborted", "denied", "timeout"
 LIMIT, ANY_ERROR, RATE_LIMITED, REJECTED, FAILED = "limit", "*", "rate_limited", "rejected", "failed"
 TOO_MANY_REQUESTS = 429
 """The HTTP status of a server that limits the rate of requests."""
-OF_STATUS = {"timeout": "timeout", "denied": "denied"}
+OF_STATUS = {"timeout": TIMEOUT, "denied": DENIED}
 """The name of the error of an op that names none, by the status of its result."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
