@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from posixpath import normpath
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -113,9 +114,9 @@ def _names_of_step(skill: Skill, step: AnyStep, vocabulary: Vocabulary) -> set[s
         return set()
     match applied:
         case PythonCall(module=module):
-            calls = [placed.applied for placed in skill.steps]
-            others = {one.module for one in calls if isinstance(one, PythonCall)} - {module}
-            texts = [text for name, text in skill.modules.items() if name not in others]
+            calls = (placed.applied for placed in skill.steps)
+            others = {normpath(one.module) for one in calls if isinstance(one, PythonCall)} - {normpath(module)}
+            texts = [text for name, text in skill.modules.items() if normpath(name) not in others]
             return {TIMEOUT, DENIED, *(name for text in texts for name in _QUOTED.findall(text))}
         case AskUser():
             return {TIMEOUT, DENIED}
