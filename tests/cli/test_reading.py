@@ -86,6 +86,17 @@ def test_a_visit_of_a_phase_with_ops_ends_with_the_ops_that_it_used(here: Path, 
     assert reyn("run", *how, "--json").json["visits"] == [ended]
 
 
+def test_a_node_that_runs_branches_has_no_ops(here: Path, reyn):
+    write_skill(here, "child", {"c": ["end"]}, inputs={"c": "note"})
+    nodes = "nodes: {fan: {all: {one: '@child'}, as: both}}\n"
+    write_skill(here, "s", {"fan": ["last"], "last": ["end"]}, inputs={"last": "both"}, skill_keys=nodes)
+    (here / "reyn/project/s/phases/fan.md").write_text("---\ntype: phase\nname: fan\ninput: note\n---\n")
+    write_answers(here, finish(), finish())
+    assert "finished" in reyn("run", "s", IN, "--run-id", "r").out
+    shown = reyn("show", "r").out
+    assert "op used" not in shown
+
+
 def test_ops_of_steps_are_not_ops_that_the_model_used(here: Path, reyn):
     step = "preprocessor:\n  - run_op: {op: {kind: file, op: write, path: workspace:s, content: x}, into: data.w}\n"
     write_skill(here, "two", {"work": ["end"]}, ops={"work": "file"}, phase_keys={"work": step})

@@ -45,6 +45,20 @@ def test_a_fan_out_has_no_findings(tmp_path: Path):
     assert findings(tmp_path, EACH) == []
 
 
+def test_what_only_a_model_needs_has_no_effect_at_a_fan_out(tmp_path: Path):
+    folder = tmp_path / "reyn/project/s"
+    findings(tmp_path, EACH)
+    (folder / "phases/split.md").write_text(
+        "---\ntype: phase\nname: split\ninput: plan\nmax_act_turns: 2\n---\nSplit it.\n"
+    )
+    found = lint_skill(folder, vocabulary=VOCABULARY)
+    says = "node `split` runs branches and calls no model, so "
+    assert [(one.file, one.line, one.severity, one.message) for one in found] == [
+        ("phases/split.md", 5, "warning", f"{says}`max_act_turns` has no effect"),
+        ("phases/split.md", 7, "warning", f"{says}nothing reads its instructions"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("node", "at", "says"),
     [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from reyn.documents import TrustClasses, check_keys, fields_of, trust_classes, usable_keys
+from reyn.documents import Severity, TrustClasses, check_keys, fields_of, trust_classes, usable_keys
 from reyn.errors import Finding, codes
 from reyn.skills.front_matter import FRONT_MATTER, PhaseFrontMatter
 from reyn.skills.values import NodeSettings
@@ -172,14 +172,16 @@ _ARRIVAL_KEYS = ("type", "name", "input", "preprocessor")
 def without_model(document: Document, node: str, *, has_rules: bool) -> Iterator[Finding]:
     """Report what a phase has that only a model needs, although its node has rules, or runs branches."""
     message = f"node `{node}` {'has rules' if has_rules else 'runs branches'} and calls no model"
-    code = codes.BAD_RULE if has_rules else codes.BAD_BRANCHES
+    severity: Severity
+    code, severity = (codes.BAD_RULE, "error") if has_rules else (codes.BAD_BRANCHES, "warning")
     if document.body.strip():
         fix = "remove the text below the front matter"
         line = document.body_line
-        yield Finding(document.file, line, 1, code, f"{message}, so nothing reads its instructions", fix)
+        yield Finding(document.file, line, 1, code, f"{message}, so nothing reads its instructions", fix, severity)
     for key in document.value if isinstance(document.value, dict) else ():
         if key not in _ARRIVAL_KEYS and key in PhaseFrontMatter.__struct_fields__:
-            yield document.finding(code, f"{message}, so `{key}` has no effect", key, fix=f"remove `{key}`")
+            says = f"{message}, so `{key}` has no effect"
+            yield document.finding(code, says, key, fix=f"remove `{key}`", severity=severity)
 
 
 _BRANCH_KEYS = {"each", "all", "as", "need", "on_item_error"}
