@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reyn import OSRuntime, SyncRuntime
 from reyn.errors import RunNotFound
 from reyn.journal import Event, MemoryJournal
+from reyn.kernel.world.watchers import Watcher
 from reyn.models import ModelAnswer
 from tests.runtime.test_attached import IN, Script, open_project
 from tests.support import question, two_phases, write_skill
@@ -203,3 +206,21 @@ def test_a_synchronous_watch_follows_a_run_of_another_process(tmp_path: Path):
             assert events[-1].kind == "skill_completed"
             assert [event.seq for event in events] == list(range(1, len(events) + 1))
             assert other.stdout.read() == "finished\n"
+
+
+@given(first=st.integers(1, 9), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5), after=st.integers(0, 30))
+def test_a_reader_takes_what_was_committed_here_whatever_it_has_read_meanwhile(
+    first: int, sizes: list[int], after: int
+):
+    """From the journal: so no event is read twice, and none is missing."""
+
+    async def scenario() -> None:
+        watcher, seq = Watcher(None, has_children=False), first
+        for size in sizes:
+            watcher.wake("u", [Event(seq + n, "u", 0, "k", 1, b"{}", "", "") for n in range(size)])
+            seq += size
+        expected = range(after + 1, seq) if after + 1 >= first else range(0)
+        assert [event.seq for event in watcher.take("u", after)] == list(expected)
+        assert watcher.take("u", after) == []
+
+    asyncio.run(scenario())

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 
 from reyn.errors import ReynError, TooManyRequests
 from reyn.gateway.changes import DeltaArrived
@@ -24,8 +24,10 @@ from reyn.journal.family import root_run
 if TYPE_CHECKING:
     from reyn.gateway.access import Principal
     from reyn.gateway.site import Gateway
+    from reyn.journal import Event
     from reyn.models import Delta
 
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 MAX_STREAMS = 2_500
 _SEND_SECONDS = 30
 """A client that reads nothing for so long is dropped. It continues from its last event."""
@@ -56,16 +58,14 @@ def change_stream(site: Gateway, principal: Principal) -> EventSourceResponse:
     return _response(site, principal, _changes(site, principal))
 
 
-def _response(site: Gateway, principal: Principal, events: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
+def _response(site: Gateway, principal: Principal, events: AsyncIterator[bytes]) -> EventSourceResponse:
     if site.streams >= MAX_STREAMS or site.is_draining:
         raise TooManyRequests(f"the server has {site.streams} open streams")
     events = _while_permitted(site, principal, events)
     return EventSourceResponse(_counted(site, events), ping=_PING_SECONDS, send_timeout=_SEND_SECONDS)
 
 
-async def _while_permitted(
-    site: Gateway, principal: Principal, events: AsyncIterator[ServerSentEvent]
-) -> AsyncIterator[ServerSentEvent]:
+async def _while_permitted(site: Gateway, principal: Principal, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield events until the token or the session ends. One that sends nothing shows nothing, and is not checked."""
     checked = time.monotonic()
     async with aclosing(events):  # type: ignore[type-var]  # a generator
@@ -77,7 +77,7 @@ async def _while_permitted(
             yield event
 
 
-async def _counted(site: Gateway, events: AsyncIterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
+async def _counted(site: Gateway, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     site.streams += 1
     try:
         async for event in events:
@@ -86,13 +86,48 @@ async def _counted(site: Gateway, events: AsyncIterator[ServerSentEvent]) -> Asy
         site.streams -= 1
 
 
-async def _events(site: Gateway, wanted: WatchOptions) -> AsyncIterator[ServerSentEvent]:
+class _Waiting:
+    """What waits for a client."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._arrived, self._taken = asyncio.Event(), asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._pieces) >= _MAX_WAITING
+
+    def add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._arrived.set()
+
+    async def space(self) -> None:
+        """Wait until everything was taken."""
+        self._taken.clear()
+        await self._taken.wait()
+
+    async def take(self) -> bytes:
+        """Return everything that waits, as soon as there is something."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        joined = b"".join(self._pieces)
+        self._pieces.clear()
+        self._taken.set()
+        return joined
+
+
+async def _events(site: Gateway, wanted: WatchOptions) -> AsyncIterator[bytes]:
+    """Yield the events that wait, together: a piece of a response costs more than many events."""
     runs, run = site.runtime.runs, wanted.run
-    waiting: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue(_MAX_WAITING)
+    waiting = _Waiting()
 
     def on_delta(delta: Delta) -> None:
-        with suppress(asyncio.QueueFull):  # a delta may be lost, an event may not
-            waiting.put_nowait(_sent("delta", DeltaArrived(delta.run_id, delta.call, delta.text)))
+        if not waiting.is_full:  # a delta may be lost, an event may not
+            waiting.add(_sent("delta", DeltaArrived(delta.run_id, delta.call, delta.text)))
 
     async def read() -> None:
         watch = runs.watch(
@@ -104,21 +139,22 @@ async def _events(site: Gateway, wanted: WatchOptions) -> AsyncIterator[ServerSe
         )
         own = _line_of(site, run)
         async for event in watch:
-            await waiting.put(_sent("event", event_view(event), id=str(event.seq) if event.run_id in own else None))
+            if waiting.is_full:
+                await waiting.space()
+            waiting.add(_sent_event(event, has_id=event.run_id in own))
         row = runs.find(run)
-        await waiting.put(_sent("end", {"status": row.status, "reason": row.reason, "seq": row.seq}))
+        waiting.add(_sent("end", {"status": row.status, "reason": row.reason, "seq": row.seq}))
 
     def ended(task: asyncio.Future[None]) -> None:
         site.ends.discard(task)
-        with suppress(asyncio.QueueFull):  # the loop below sees the end when it has taken what waits
-            waiting.put_nowait(None)
+        waiting.add(b"")
 
     reading = asyncio.ensure_future(read())
     reading.add_done_callback(ended)
     site.ends.add(reading)
     try:
-        while not (reading.done() and waiting.empty()):
-            if (sent := await waiting.get()) is not None:
+        while not reading.done() or waiting.count:
+            if sent := await waiting.take():
                 yield sent
         if not reading.cancelled() and isinstance(error := reading.exception(), ReynError):
             yield _sent("problem", problem_of(error))
@@ -136,12 +172,18 @@ def _line_of(site: Gateway, run: str) -> set[str]:
     return names
 
 
-async def _changes(site: Gateway, principal: Principal) -> AsyncIterator[ServerSentEvent]:
-    async with aclosing(site.changes.read()) as changes:
+async def _changes(site: Gateway, principal: Principal) -> AsyncIterator[bytes]:
+    async with site.changes.reading() as reader:
         yield _sent("ready", {})
-        async for change in changes:
-            if not principal.skills or _is_visible(site, principal, change.run_id):
-                yield _sent("change", change)
+        async with aclosing(reader.read()) as found:
+            async for changes in found:
+                visible = [
+                    _sent("change", change)
+                    for change in changes
+                    if not principal.skills or _is_visible(site, principal, change.run_id)
+                ]
+                if visible:
+                    yield b"".join(visible)
 
 
 def _is_visible(site: Gateway, principal: Principal, run_id: str) -> bool:
@@ -150,5 +192,11 @@ def _is_visible(site: Gateway, principal: Principal, run_id: str) -> bool:
     return row is not None and principal.sees(root_run(journal, row).skill)
 
 
-def _sent(event: str, data: Any, id: str | None = None) -> ServerSentEvent:
-    return ServerSentEvent(msgspec.json.encode(data, enc_hook=str).decode(), event=event, id=id)
+def _sent(event: str, data: Any) -> bytes:
+    """Return an event of a stream. JSON has no line breaks but in texts, where they are escaped."""
+    return b"event: %b\r\ndata: %b\r\n\r\n" % (event.encode(), _encode(data))
+
+
+def _sent_event(event: Event, *, has_id: bool) -> bytes:
+    sent = _sent("event", event_view(event))
+    return b"id: %d\r\n%b" % (event.seq, sent) if has_id else sent

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from reyn.journal.family import OpenQuestion
 
 
+_CHECKED = msgspec.json.Decoder(msgspec.Raw)
+
+
 class AskedQuestion(msgspec.Struct, frozen=True):
     """An open question.
 
@@ -84,8 +87,22 @@ class EventView(msgspec.Struct):
 
 
 def event_view(event: Event) -> EventView:
-    """Return an event for clients."""
-    return EventView(event.seq, event.run_id, event.ts, event.kind, event.v, event.data, event.prev, event.hash)
+    """Return an event for clients. Its data are the stored bytes, which are encoded as they are.
+
+    Raises:
+        EventInvalid: They are no JSON: the journal is damaged.
+    """
+    is_line = b"\n" not in event.raw and b"\r" not in event.raw and _is_json(event.raw)
+    data: Any = msgspec.Raw(event.raw) if is_line else event.data
+    return EventView(event.seq, event.run_id, event.ts, event.kind, event.v, data, event.prev, event.hash)
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        _CHECKED.decode(raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def question_view(runtime: ChatRuntime, asked: OpenQuestion) -> AskedQuestion:

@@ -101,10 +101,14 @@ class Tail:
     def is_over(self, *, follow: bool) -> bool:
         """Return whether the run has ended or stopped, which is that no process executes it; with `follow`, ended.
 
+        While it makes commits in this process, that is not looked up.
+
         Raises:
             RunNotFound: It was deleted.
         """
         journal, run_id = self._services.existing_journal, self._run_id
+        if self._watcher.has_new(run_id):
+            return False
         row = journal.find(run_id)
         if row is None:
             raise RunNotFound(f"run `{run_id}` was deleted while it was watched")

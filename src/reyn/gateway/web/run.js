@@ -1,13 +1,13 @@
 // A run: its graph and its path, what it did, each decision, its files, its children.
 
-import { get, runPath } from "./api.js";
+import { get, onChange, runPath } from "./api.js";
 import { Acts } from "./acts.js";
 import { Decision } from "./decision.js";
 import { Graph } from "./graph.js";
 import { Diff, Question } from "./questions.js";
 import { Story } from "./story.js";
 import { visible } from "./markdown.js";
-import { Failure, Rows, Status, html, pretty, price, took, useLoaded, useRows, useState, useThrottled, when } from "./ui.js";
+import { Failure, Rows, Status, html, pretty, price, took, useEffect, useLoaded, useRows, useState, useThrottled, when } from "./ui.js";
 
 const LEVELS = ["decisions", "effects", "everything"];
 
@@ -19,10 +19,13 @@ export function RunPage({ run, go }) {
   const [at, setAt] = useState(null);
   const [line, setLine] = useState(null);
   const settled = useThrottled(at);
+  const [latest, setLatest] = useState(0); // the last event that the feed named: its line need not wait for the details
+  useEffect(() => onChange((change) => change.type === "run" && change.run_id === run && setLatest(change.seq)), [run]);
   if (details.error && !details.value) return html`<${Failure} error=${details.error} />`;
   if (!details.value) return html`<p class="quiet" role="status">Loading …</p>`;
   const { run: row, result } = details.value;
   const chosen = at ?? row.seq;
+  const version = Math.max(row.seq, latest);
   const choose = (seq, chosenLine = null) => { setAt(seq); setLine(chosenLine); };
   return html`
     <h1>${row.skill} <span class="quiet mono">${row.run_id}</span></h1>
@@ -38,10 +41,10 @@ export function RunPage({ run, go }) {
         <div class="tabs" role="tablist" aria-label="Level of detail">
           ${LEVELS.map((one) => html`<button role="tab" aria-selected=${level === one} onClick=${() => setLevel(one)}>${one}</button>`)}
         </div>
-        <${Story} run=${run} seq=${row.seq} level=${level} at=${settled} onChoose=${choose} />
+        <${Story} run=${run} seq=${version} level=${level} at=${settled} onChoose=${choose} />
         <label for="slider">The run at event ${chosen} of ${row.seq}</label>
         <input id="slider" type="range" min="1" max=${row.seq} value=${chosen} onInput=${(event) => choose(Number(event.target.value) === row.seq ? null : Number(event.target.value))} />
-        <${Waterfall} run=${run} seq=${row.seq} onChoose=${choose} />
+        <${Waterfall} run=${run} seq=${version} onChoose=${choose} />
       </section>
       <section aria-label="State">
         <div><${StateAt} run=${run} at=${settled ?? row.seq} graph=${graph.value} /></div>

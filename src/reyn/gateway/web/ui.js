@@ -34,7 +34,9 @@ export const Failure = ({ error }) =>
 
 export const Command = ({ text }) => html`<code class="command">${text}</code>`;
 
-// Loads a value, again when a dependency or something that `wants` accepts has changed.
+const REST = 40; // the milliseconds between two loads of a value that changes all the time
+
+// Loads a value, again when a dependency or something that `wants` accepts has changed: at once, and one load at a time.
 export function useLoaded(load, dependencies, wants) {
   const [state, setState] = useState({ value: null, error: null });
   const latest = useRef(0);
@@ -48,15 +50,22 @@ export function useLoaded(load, dependencies, wants) {
     }
   }, dependencies);
   useEffect(() => {
-    again();
-    if (!wants) return undefined;
-    let timer = null;
+    let isBusy = false, isStale = false, timer = null;
+    const run = async () => {
+      isBusy = true;
+      isStale = false;
+      await again();
+      timer = setTimeout(() => { isBusy = false; if (isStale) run(); }, REST);
+    };
+    run();
+    if (!wants) return () => clearTimeout(timer);
     const stop = onChange((change) => {
       const isBack = change.type === "connection" && change.state === "live";
-      if ((isBack || wants(change)) && timer === null)
-        timer = setTimeout(() => { timer = null; again(); }, 40);
+      if (!isBack && !wants(change)) return;
+      if (isBusy) isStale = true;
+      else run();
     });
-    return () => { stop(); clearTimeout(timer); };
+    return () => { stop(); isStale = false; clearTimeout(timer); };
   }, dependencies);
   return { ...state, again };
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from reyn.models import Delta
@@ -24,7 +25,7 @@ class Watcher:
     def __init__(self, on_delta: OnDelta | None, *, has_children: bool) -> None:
         self.on_delta = on_delta
         self.has_children = has_children
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), get_ident()
         self._changed = asyncio.Event()
         self._is_woken = False
         self._recent: dict[str, list[Event]] = {}
@@ -36,14 +37,25 @@ class Watcher:
             if recent and (len(recent) > _MAX_RECENT or recent[-1].seq + 1 != events[0].seq):
                 recent.clear()  # the journal has them
             recent += events
-        if not self._is_woken and not self._loop.is_closed():
-            self._is_woken = True
+        if self._is_woken or self._loop.is_closed():
+            return
+        self._is_woken = True
+        if get_ident() == self._thread:
+            self._changed.set()  # without the system calls that wake an event loop
+        else:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     def take(self, run_id: str, after: int) -> list[Event]:
-        """Return the events of a run that were committed here since the last call, if they follow an event directly."""
+        """Return the events of a run that were committed here and follow an event, if none is missing between them.
+
+        The reader may have read some of them from the journal, while they were committed.
+        """
         recent = self._recent.pop(run_id, [])
-        return recent if recent and recent[0].seq == after + 1 else []
+        return recent[max(0, after + 1 - recent[0].seq) :] if recent and recent[0].seq <= after + 1 else []
+
+    def has_new(self, run_id: str) -> bool:
+        """Return whether events of a run were committed here since the last call of `take`."""
+        return run_id in self._recent
 
     def forget(self) -> None:
         """Forget the events that were committed here, so that the reader reads the journal."""
