@@ -13,6 +13,23 @@ from reyn.documents.trust_classes import TrustClasses, trust_classes
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+EFFORTS = "`none`, `low`, `medium`, `high`, or a number of tokens from 1 to 1000000"
+Effort = Annotated[
+    Literal["none", "low", "medium", "high"] | Annotated[int, msgspec.Meta(ge=1, le=1_000_000)],
+    msgspec.Meta(description=EFFORTS),
+]
+"""How much a model thinks before it answers."""
+THOUGHT_TOKENS = {"none": 0, "low": 2048, "medium": 8192, "high": 24_576}
+"""The tokens that an effort in words leaves for thoughts, besides the answer."""
+
+
+def thought_tokens(effort: Effort | None) -> int:
+    """Return the tokens to leave for thoughts, besides the answer; 0 if the effort is not set."""
+    if effort is None:
+        return 0
+    return effort if isinstance(effort, int) else THOUGHT_TOKENS[effort]
+
+
 SecretHandle = Annotated[
     str,
     msgspec.Meta(
@@ -116,6 +133,7 @@ ADAPTERS_OF_SETTING = {
     "base_url": tuple(ADAPTERS),
     "key": tuple(ADAPTERS),
     "images": tuple(ADAPTERS),
+    "effort": ("local", *ADAPTERS),
 }
 """Settings that only some adapters read."""
 
@@ -132,7 +150,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         server="base_url",
         secret="key",  # noqa: S106 - a class of keys
         section="price",
-        plain="mode timeout retries answer_form two_step images max_tokens temperature threads context_tokens",
+        plain="mode timeout retries answer_form two_step images effort max_tokens temperature threads context_tokens",
     )
 
     model: str
@@ -145,6 +163,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer_form: Literal["auto", "full", "short", "tools"] = "auto"
     two_step: Literal["auto", "always", "never"] = "auto"
     images: bool = False
+    effort: Effort | None = None
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -158,8 +177,12 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def max_prompt_tokens(self) -> int | None:
-        """The window less the tokens reserved for the answer, which are at most half of it."""
-        return None if self.window is None else self.window - min(self.max_tokens, self.window // 2)
+        """The window less the tokens reserved for thoughts and answer, which are at most half of it."""
+        return None if self.window is None else self.window - min(self.answer_tokens(), self.window // 2)
+
+    def answer_tokens(self, effort: Effort | None = None) -> int:
+        """Return the most tokens of an answer with its thoughts, if a call asks for an effort, or for none."""
+        return self.max_tokens + thought_tokens(self.effort if effort is None else effort)
 
     @property
     def timeout_seconds(self) -> int:

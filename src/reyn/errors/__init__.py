@@ -105,6 +105,7 @@ code is never reused.
     │   ├── AdapterInvalid         RYN532
     │   ├── CircuitOpen            RYN533  transient
     │   ├── ImagesUnsupported      RYN534
+    │   ├── EffortRejected         RYN535
     │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   ├── LimitUnknown           RYN601

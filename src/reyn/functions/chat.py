@@ -19,6 +19,7 @@ from reyn.kernel.world.run_scope import current_scope
 from reyn.skills.values import DEFAULT_ACT_TURNS, ConversationSettings
 
 if TYPE_CHECKING:
+    from reyn.config.models import Effort
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.services import Listener
     from reyn.models import Model
@@ -162,6 +163,7 @@ def llm_chat(
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
     include_must_principles: bool = False,
+    effort: Effort | None = None,
 ) -> Callable[[Callable[P, Any]], LLMChat[P]]: ...
 
 
@@ -186,6 +188,8 @@ def llm_chat(function: Callable[..., Any] | None = None, /, **options: Any) -> A
         hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
         include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
             Set it for models that write tool calls as text.
+        effort: How much the model thinks before it answers: `none`, `low`, `medium`, `high` or a number of tokens;
+            default: the `effort` of the model's settings.
 
     Raises:
         FunctionInvalid: The function cannot be a conversation.

@@ -15,6 +15,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+import msgspec
+
+from reyn.config.models import EFFORTS, Effort
 from reyn.context import CompileSource, DataFromAgentConfig
 from reyn.context.compile import compile_source
 from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid
@@ -52,6 +55,7 @@ class Decoration:
     max_retries: int | None = None
     hooks: Sequence[Hook] = ()
     include_must_principles: bool = False
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ class Definition:
         check_count(decoration.max_retries, "max_retries", 0, self.what)
         check_model(decoration.llm_interface, self.what)
         check_flag(decoration.include_must_principles, "include_must_principles", self.what)
+        check_effort(decoration.effort, self.what)
         try:
             check_hooks(decoration.hooks)
         except HookFailed as error:
@@ -224,6 +229,7 @@ class Definition:
             max_act_turns=decoration.max_act_turns if ops else 0,
             conversation=conversation,
             advice=self.advice,
+            effort=decoration.effort,
         )
         permissions = _permission_requests(decoration.toolkit)
         fields |= {"description": description, "permissions": permissions, "function": self.place}
@@ -394,6 +400,16 @@ def check_count(value: object, name: str, least: int, what: str) -> None:
     """Check an option that is a whole number; `None` stands for its default."""
     is_valid = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least)
     check_option(value, name, what, is_valid=is_valid, expected=f"a whole number of at least {least}")
+
+
+def check_effort(value: object, what: str) -> None:
+    """Check how much the model is to think; `None` leaves it to the settings of the model."""
+    try:
+        msgspec.convert(value, Effort | None)
+        is_valid = True
+    except msgspec.ValidationError:
+        is_valid = False
+    check_option(value, "effort", what, is_valid=is_valid, expected=EFFORTS)
 
 
 def check_flag(value: object, name: str, what: str) -> None:

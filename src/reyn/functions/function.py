@@ -36,6 +36,7 @@ from reyn.runtime.sync_form import run_on
 from reyn.skills.values import DEFAULT_ACT_TURNS, ArtifactType
 
 if TYPE_CHECKING:
+    from reyn.config.models import Effort
     from reyn.journal.kinds import Usage
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.services import Listener
@@ -332,6 +333,7 @@ def llm_function(
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
     include_must_principles: bool = False,
+    effort: Effort | None = None,
 ) -> _FunctionDecorator: ...
 
 
@@ -360,6 +362,8 @@ def llm_function(function: Callable[..., Any] | None = None, /, **options: Any) 
         hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
         include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
             Set it for models that write tool calls as text.
+        effort: How much the model thinks before it answers: `none`, `low`, `medium`, `high` or a number of tokens;
+            default: the `effort` of the model's settings.
 
     Returns:
         A function with the same parameters that returns the typed value (an `LLMFunction` or `AsyncLLMFunction`).

@@ -29,6 +29,7 @@ from reyn.secrets import EnvironmentStore, MemoryOrigins, MemoryStore, Secrets, 
 from reyn.streams import ItemStream
 
 if TYPE_CHECKING:
+    from reyn.config.models import Effort
     from reyn.journal.kinds import AnswerForm
     from reyn.models.openai import OpenAIModel
 
@@ -67,6 +68,8 @@ class OpenAICompatible:
         retries: How often a run retries a transient error.
         max_tokens: The longest answer.
         temperature: The sampling temperature; `None` uses the server's default.
+        effort: How much the model thinks before it answers: `none`, `low`, `medium` or `high`; `None` uses the
+            server's default.
 
     Raises:
         FunctionInvalid: An argument is invalid.
@@ -88,6 +91,7 @@ class OpenAICompatible:
         retries: int = 3,
         max_tokens: int = 1024,
         temperature: float | None = 0,
+        effort: Effort | None = None,
     ) -> None:
         if not is_text(model_name):
             raise FunctionInvalid(
@@ -112,6 +116,7 @@ class OpenAICompatible:
             "retries": retries,
             "max_tokens": max_tokens,
             "temperature": temperature,
+            "effort": effort,
         }
         try:
             self.settings = msgspec.convert(values, ModelSettings)
@@ -238,6 +243,7 @@ _ALLOWED = {
     "retries": "a whole number of at least 0",
     "max_tokens": "a whole number above 0",
     "temperature": "a number from 0 to 2, or `None`",
+    "effort": "`none`, `low`, `medium` or `high`, or `None`",
 }
 
 

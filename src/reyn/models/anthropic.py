@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from reyn.config.models import thought_tokens
+from reyn.errors import EffortRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import NO_TEXT, decode_arguments, system_text, to_turns
 from reyn.models.decoding import ANTHROPIC
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from reyn.models.streaming import StreamedCall, StreamedReply
 
 _CACHED = {"cache_control": {"type": "ephemeral"}}
+_LEAST_BUDGET = 1024
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
@@ -74,7 +77,7 @@ class AnthropicModel(HttpModel):
     ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
-            "max_tokens": self._settings.max_tokens,
+            "max_tokens": self._settings.answer_tokens(request.effort),
             "messages": to_messages(request.messages),
             "stream": True,
         }
@@ -82,8 +85,15 @@ class AnthropicModel(HttpModel):
             body["system"] = system
         if request.tools:
             body["tools"] = to_anthropic_tools(request.tools)
+        output: dict[str, Any] = {}
+        if (thinking := _thinking(request_format, request.messages)) is not None:
+            body["thinking"] = thinking
+            if thinking["type"] == "adaptive":
+                output["effort"] = request_format.effort
         if schema is not None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+            output["format"] = {"type": "json_schema", "schema": schema}
+        if output:
+            body["output_config"] = output
         return body
 
     def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[MessageEvent], None]:
@@ -99,6 +109,19 @@ class AnthropicModel(HttpModel):
         return add
 
     # -- errors ---------------------------------------------------------------------------------------
+
+    def _other_format(self, message: str, request_format: RequestFormat) -> tuple[str, dict[str, Any]] | None:
+        is_level = isinstance(request_format.effort, str) and request_format.thinks
+        if is_level and request_format.has_effort_levels and ("adaptive" in message or "effort" in message):
+            return "thinking budget", {"has_effort_levels": False}  # of models before Claude 4.6
+        return super()._other_format(message, request_format)
+
+    def _effort_rejected(self, text: str, request_format: RequestFormat) -> EffortRejected:
+        error = super()._effort_rejected(text, request_format)
+        if isinstance(request_format.effort, int):
+            hint = f"Use `low`, `medium` or `high`, which newer models need; the smallest number is {_LEAST_BUDGET}."
+            return EffortRejected(error.message, hint=hint)
+        return error
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
         """Return the delay in `Retry-After`, or else the time until the exhausted rate limits are reset."""
@@ -188,6 +211,34 @@ def _seconds_until(text: str) -> float:
 
 
 # -- messages and tools ------------------------------------------------------------------------------
+
+
+def _thinking(request_format: RequestFormat, messages: Sequence[Message]) -> dict[str, Any] | None:
+    """Return how the model thinks; `None` leaves it to the provider.
+
+    With a budget, the API requires the thoughts of the calls whose results come last. Without them, the model answers
+    without thoughts of its own.
+    """
+    effort = request_format.effort
+    if effort is None:
+        return None
+    if effort == "none":
+        return {"type": "disabled"}
+    if isinstance(effort, str) and request_format.has_effort_levels:
+        return {"type": "adaptive", "display": "summarized"}
+    if _continues_calls(messages):
+        return None
+    return {"type": "enabled", "budget_tokens": thought_tokens(effort)}
+
+
+def _continues_calls(messages: Sequence[Message]) -> bool:
+    """Return whether messages end with the results of calls, which the model made before without thoughts."""
+    for message in reversed(messages):
+        if message.role == "assistant":
+            return bool(message.tool_calls)
+        if message.role == "user":
+            return False
+    return False
 
 
 def to_system(messages: Sequence[Message]) -> list[dict[str, Any]]:

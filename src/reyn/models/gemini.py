@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.config.models import thought_tokens
 from reyn.errors import ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import NO_TEXT, decode_arguments, system_text, to_turns
 from reyn.models.decoding import GEMINI
 from reyn.models.http_model import HttpModel
+from reyn.models.remote import is_about
 
 if TYPE_CHECKING:
     from reyn.models.protocol import Image, Message, ModelRequest, ToolDefinition
@@ -65,7 +67,9 @@ class GeminiModel(HttpModel):
     def _body(
         self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
     ) -> dict[str, Any]:
-        config: dict[str, Any] = {"maxOutputTokens": self._settings.max_tokens}
+        config: dict[str, Any] = {"maxOutputTokens": self._settings.answer_tokens(request.effort)}
+        if request_format.effort is not None:
+            config["thinkingConfig"] = _thinking(request_format)
         if self._settings.temperature is not None:
             config["temperature"] = self._settings.temperature
         if request_format.mode in ("json_schema", "json_object"):
@@ -112,6 +116,12 @@ class GeminiModel(HttpModel):
             raise self._withheld(details)
         reply.stop = reason
 
+    def _other_format(self, message: str, request_format: RequestFormat) -> tuple[str, dict[str, Any]] | None:
+        is_level = isinstance(request_format.effort, str) and request_format.thinks
+        if is_level and request_format.has_effort_levels and is_about("effort", message):
+            return "thinking budget", {"has_effort_levels": False}  # of models before Gemini 3
+        return super()._other_format(message, request_format)
+
     def _details(self, error: dict[str, Any], status: int, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
         listed = error.get("details")
         details = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -121,6 +131,16 @@ class GeminiModel(HttpModel):
         if delays and "retry-after" not in headers:
             headers = {**headers, "retry-after": delays[0][1]}
         return status, headers
+
+
+def _thinking(request_format: RequestFormat) -> dict[str, Any]:
+    """Return how the model thinks. No level switches thinking off; a budget of 0 does, where a model can."""
+    effort = request_format.effort
+    if effort == "none":
+        return {"thinkingBudget": 0}
+    if isinstance(effort, str) and request_format.has_effort_levels:
+        return {"thinkingLevel": effort, "includeThoughts": True}
+    return {"thinkingBudget": thought_tokens(effort), "includeThoughts": True}
 
 
 def _parse_usage(counts: dict[str, Any]) -> Usage | None:

@@ -19,6 +19,7 @@ from reyn.models.remote import MAX_ANSWER_LENGTH, RequestFormat
 from reyn.models.streaming import StreamedReply
 
 if TYPE_CHECKING:
+    from reyn.config.models import Effort
     from reyn.models.protocol import ModelAnswer, ModelRequest
 
 _VARIABLES = {
@@ -91,6 +92,23 @@ class LiteLLMModel(OpenAIModel):
     ) -> dict[str, Any]:
         # A provider that has no such parameter gets the request without it.
         return super()._body(request, request_format, schema) | {"drop_params": True}
+
+    @property
+    def _fixes_temperature(self) -> bool:
+        return False  # LiteLLM drops what a provider does not have
+
+    def _check_effort(self, effort: Effort | None) -> None:
+        """Check nothing: LiteLLM passes an effort on, and the provider rejects one that it does not have."""
+
+    def _effort_fields(self, request_format: RequestFormat) -> dict[str, Any]:
+        effort = request_format.effort
+        if effort is None:
+            return {}
+        if isinstance(effort, int):
+            fields: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": effort}}
+        else:
+            fields = {"reasoning_effort": effort}
+        return fields | {"allowed_openai_params": list(fields)}  # otherwise it would be dropped silently
 
     def _request_error(self, error: Exception, request_format: RequestFormat) -> ModelError:
         sdk = self._sdk

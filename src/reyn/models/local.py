@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from reyn.config.models import LOCAL_WINDOW
-from reyn.errors import ModelNotInstalled, SchemaRejected
+from reyn.errors import EffortRejected, ModelNotInstalled, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.acting import (
     CONTENT_FREE,
@@ -178,6 +178,7 @@ class LocalModel:
 
     def _generate(self, request: ModelRequest, cancelled: threading.Event, on_delta: _OnText) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
+        self._check_effort(request)
         request = self._readable(request, engine)
         digest = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
         is_free = self._settings.mode == "free" or digest in self._rejected_contracts or request.contract == PLAIN_TEXT
@@ -193,6 +194,12 @@ class LocalModel:
                 self._rejected_contracts.add(digest)
                 rejected.instead = "free"
             raise rejected from error
+
+    def _check_effort(self, request: ModelRequest) -> None:
+        effort = self._settings.effort if request.effort is None else request.effort
+        if effort not in (None, "none"):
+            message = f"`effort` is {effort!r}, and Reyn lets no local model think: model `{self.name}`"
+            raise EffortRejected(message)
 
     def _take_turn(
         self, request: ModelRequest, engine: Engine, cancelled: threading.Event, on_delta: _OnText

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.errors import EffortRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.http_model import HttpModel, sdk_headers
 
 if TYPE_CHECKING:
+    from reyn.config.models import Effort
     from reyn.models.protocol import ModelRequest
     from reyn.models.remote import RequestFormat
     from reyn.models.streaming import StreamedCall, StreamedReply
@@ -99,11 +101,12 @@ class OpenAIModel(HttpModel):
         body: dict[str, Any] = {
             "model": self._model,
             "messages": to_wire(request.messages),
-            request_format.limit_field: self._settings.max_tokens,
+            request_format.limit_field: self._settings.answer_tokens(request.effort),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        if self._settings.temperature is not None:
+        body |= self._effort_fields(request_format)
+        if self._settings.temperature is not None and not (self._fixes_temperature and request_format.thinks):
             body["temperature"] = self._settings.temperature
         if request.tools:
             body["tools"] = tool_wire(request.tools)
@@ -112,6 +115,20 @@ class OpenAIModel(HttpModel):
         elif request_format.mode == "json_object":
             body["response_format"] = {"type": "json_object"}
         return body
+
+    @property
+    def _fixes_temperature(self) -> bool:
+        """Whether the server rejects a temperature when the model thinks."""
+        return self._settings.base_url is None
+
+    def _check_effort(self, effort: Effort | None) -> None:
+        if isinstance(effort, int):
+            message = f"`effort` of model `{self.name}` is {effort}, and its API takes no number of tokens"
+            raise EffortRejected(message, hint="Use `none`, `low`, `medium` or `high`.")
+
+    def _effort_fields(self, request_format: RequestFormat) -> dict[str, Any]:
+        """Return the fields of a request that say how much the model thinks."""
+        return {} if request_format.effort is None else {"reasoning_effort": request_format.effort}
 
     def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[Chunk], None]:
         calls = ToolCallCollector(reply)

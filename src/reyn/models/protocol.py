@@ -21,6 +21,7 @@ from reyn.vocabulary import OpSpec
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.config.budgets import PriceSettings
+    from reyn.config.models import Effort
 
 R = TypeVar("R")
 CountTokens = Callable[[str], int]
@@ -189,10 +190,11 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         tools: The tools that the model may call natively.
         task: The role and the instructions of the phase.
         turn: The turn, in the short form, if the model may request ops or the phase is a conversation.
-        max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
-            run.
+        max_tokens: The most tokens that the answer may have, with its thoughts. Budgets reserve them; a model that
+            exceeds them stops the run.
         needs_images: Whether images came with the turn: with the input, the message, the history or a hook. Reyn sends
             such a request only to a model that reads images. Other images are described to a model that does not.
+        effort: How much the phase or the function wants the model to think; `None` leaves it to the model's settings.
     """
 
     messages: Sequence[Message]
@@ -212,6 +214,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     turn: Turn | None = None
     max_tokens: int = 1024
     needs_images: bool = False
+    effort: Effort | None = None
 
     @cached_property
     def input(self) -> Any:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from reyn.config.models import ADAPTERS
 from reyn.errors import (
+    EffortRejected,
     KeyRejected,
     ModelError,
     ModelNotInstalled,
@@ -35,6 +36,7 @@ from reyn.models.protocol import PLAIN_TEXT, ModelAnswer, ModelRequest, OutputMo
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
+    from reyn.config.models import Effort
     from reyn.models.streaming import StreamedReply
     from reyn.secrets import Secrets
 
@@ -53,6 +55,8 @@ class RequestFormat(NamedTuple):
         is_plain_text: Whether the answer is plain text.
         is_one_object: Whether the schema avoids `anyOf` at its root.
         limit_field: The field that limits the length of the answer, where servers disagree about it.
+        has_effort_levels: Whether an effort in words is sent as words; otherwise, as a number of tokens.
+        effort: How much the model thinks, in this request.
     """
 
     mode: OutputMode
@@ -60,6 +64,13 @@ class RequestFormat(NamedTuple):
     is_plain_text: bool = False
     is_one_object: bool = False
     limit_field: str = "max_tokens"
+    has_effort_levels: bool = True
+    effort: Effort | None = None
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the request asks the model to think."""
+        return self.effort not in (None, "none")
 
     @property
     def key(self) -> tuple[bool, bool]:
@@ -153,7 +164,9 @@ class RemoteModel(ABC):
 
         A contract that the provider cannot express is asked for in the next lower mode.
         """
-        request_format = self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
+        effort = self._settings.effort if request.effort is None else request.effort
+        self._check_effort(effort)
+        request_format = self._formats[bool(request.tools), request.contract == PLAIN_TEXT]._replace(effort=effort)
         if request_format.mode != "json_schema":
             return request_format, None
         try:
@@ -161,6 +174,13 @@ class RemoteModel(ABC):
             return request_format, schema if self._subset is None else to_subset(schema, self._subset)
         except Inexpressible:
             return request_format._replace(mode=self._modes[1]), None
+
+    def _check_effort(self, effort: Effort | None) -> None:
+        """Check that the API has a setting for an effort.
+
+        Raises:
+            EffortRejected: It has none.
+        """
 
     def _answer(self, reply: StreamedReply, request_format: RequestFormat, kind: str) -> ModelAnswer:
         """Return an answer that was read to its end.
@@ -316,9 +336,18 @@ class RemoteModel(ABC):
                 return PromptTooLong(text)
             if found := self._other_format(message, request_format):
                 return self._change_format(text, request_format, found[0], **found[1])
+            if request_format.effort is not None and is_about("effort", message):
+                return self._effort_rejected(text, request_format)
             if request_format.mode != "free" and _is_about_format(message):
                 return self._downgrade(text, request_format)
         return RequestRejected(text)
+
+    def _effort_rejected(self, text: str, request_format: RequestFormat) -> EffortRejected:
+        """Return the error for an effort that the provider rejects."""
+        effort, hint = request_format.effort, EffortRejected.hint
+        if request_format.has_tools:
+            hint += " A provider that rejects it only together with tools accepts it with `answer_form: short`."
+        return EffortRejected(f"{text} (with `effort: {effort}`)", hint=hint)
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
         """Return the delay that a response asks for, in seconds."""
@@ -333,6 +362,7 @@ class RemoteModel(ABC):
 
     def _change_format(self, text: str, request_format: RequestFormat, instead: str, **changes: Any) -> SchemaRejected:
         """Change the format of later requests, unless a concurrent call has already changed it."""
+        request_format = request_format._replace(effort=None)
         if self._formats[request_format.key] == request_format:
             self._formats[request_format.key] = request_format._replace(**changes)
         error = SchemaRejected(text)
@@ -383,15 +413,18 @@ _PHRASES = {
     ),
     "tools": ("schema for function", "tools.", "function_declarations["),
     "format": ("response_format", "json_object", "schema", "grammar", "output_config", "response mime type"),
+    "effort": ("reasoning", "thinking", "effort", "budget_tokens"),
     "root": ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"'),
 }
 """What error messages say about a prompt beyond the context window, a rejected tool definition, which another output
-mode does not fix, a rejected output format, and a schema whose root is not one object."""
+mode does not fix, a rejected output format, a rejected effort, and a schema whose root is not one object."""
 
 
-def is_about(subject: Literal["length", "tools", "format", "root"], message: str) -> bool:
+def is_about(subject: Literal["length", "tools", "format", "effort", "root"], message: str) -> bool:
     """Recognize the subject of an error message."""
     lowered = message.lower()
+    if subject == "effort" and "schema" in lowered:
+        return False  # a field of the schema can have any name
     return any(phrase in lowered for phrase in _PHRASES[subject])
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
 
+from reyn.config.models import Effort
 from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
 from reyn.documents import Codes, Document, KeyPath, TrustClasses, check_keys, nearest, trust_classes, usable_keys
 from reyn.errors import Finding, codes
@@ -64,7 +65,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     """Front matter of a phase."""
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
-        plain="type name input role can_finish max_act_turns model_class reads requires_approval allowed_skills",
+        plain="type name input role can_finish max_act_turns model_class effort reads requires_approval allowed_skills",
         request="allowed_ops",
         section="preprocessor context conversation must",
     )
@@ -77,6 +78,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     allowed_ops: tuple[str, ...] = DEFAULT_OPS
     max_act_turns: NonNegative = DEFAULT_ACT_TURNS
     model_class: str | None = None
+    effort: Effort | None = None
     preprocessor: tuple[Any, ...] = ()
     context: ContextChoice | None = None
     reads: tuple[str, ...] = ()

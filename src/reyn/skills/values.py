@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from reyn.config.models import Effort
 from reyn.config.values import ContextChoice
 from reyn.documents import TrustClasses, trust_classes
 from reyn.journal import Blob, ordered
@@ -213,6 +214,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     allowed_ops: tuple[str, ...] = DEFAULT_OPS
     max_act_turns: int = DEFAULT_ACT_TURNS
     model_class: str | None = None
+    effort: Effort | None = None
     preprocessor: tuple[AnyStep, ...] = ()
     context: ContextChoice | None = None
     reads: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ import msgspec
 from reyn.journal import Blob, Body, canonical, digest, kinds
 
 if TYPE_CHECKING:
+    from reyn.config.models import Effort
     from reyn.config.values import CounterName
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FittedText
@@ -85,6 +86,7 @@ class AnswerSpec(Protocol):
         form: The form of the answer.
         candidates: The exits that the model may choose.
         ops: The ops that the model may request.
+        effort: How much the phase wants the model to think; `None` leaves it to the model's settings.
         schema: The JSON Schema of every allowed answer, as it is recorded.
         tools: The native tools, as they are recorded.
     """
@@ -94,6 +96,7 @@ class AnswerSpec(Protocol):
     form: kinds.AnswerForm
     candidates: tuple[Candidate, ...]
     ops: tuple[OpSpec, ...]
+    effort: Effort | None
     schema: Blob
     tools: Blob | None
 

@@ -83,6 +83,7 @@ class SummaryRequest:
         self.form: kinds.AnswerForm = "full"
         self.candidates: tuple[Candidate, ...] = ()
         self.ops: tuple[OpSpec, ...] = ()
+        self.effort = None
         self.tool_definitions: tuple[ToolDefinition, ...] = ()
         self.tools: Blob | None = None
         text = {"type": "string", "minLength": 1, "maxLength": max_chars}

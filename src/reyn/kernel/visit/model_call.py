@@ -61,6 +61,7 @@ class TurnSpec:
         self.ops = ops
         self._definition = phase
         self.phase = frame.current_phase
+        self.effort = phase.effort
         self.grows = phase.conversation is not None or contract.form == "tools"
         """Whether turns extend a transcript, instead of having a fresh frame each."""
         self.stays_open = not contract.allows_abort

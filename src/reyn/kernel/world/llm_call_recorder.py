@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from reyn.config import ModelSettings
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.images import without_images
 from reyn.context.render import message_text, normalized, rendered_message
@@ -38,7 +39,6 @@ from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools
 
 if TYPE_CHECKING:
-    from reyn.config import ModelSettings
     from reyn.journal import Journal
     from reyn.kernel.core.effects import CallModel
     from reyn.kernel.core.snapshot import RunState
@@ -59,6 +59,8 @@ _MAX_MODE_CHANGES = 8
 """More than the number of output modes; bounds the attempts that change the mode."""
 _MAX_STATIC = 50
 """The number of static messages to cache."""
+_DEFAULTS = ModelSettings("")
+"""The settings of a model that has none of its own: one that the caller passed in."""
 _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
 
@@ -117,6 +119,7 @@ class LlmCallRecorder:
             task=self._roster.scrub(spec.task),
             turn=self._turn(call.turn()) if call.turn is not None else None,
             needs_images=call.needs_images,
+            effort=spec.effort,
         )
 
     async def perform(self, prepared: PreparedCall, tape: Tape, record: Record, budget: CallBudget | None) -> Recorded:
@@ -244,8 +247,9 @@ class LlmCallRecorder:
         """Return an attempt of a call with a model."""
         override = self._roster.override is not None
         settings = self._roster.override_settings if override else self._roster.settings(name)
-        if settings is not None and settings.max_tokens != request.max_tokens:
-            request = msgspec.structs.replace(request, max_tokens=settings.max_tokens)
+        most = (settings or _DEFAULTS).answer_tokens(request.effort)
+        if most != request.max_tokens:
+            request = msgspec.structs.replace(request, max_tokens=most)
         needs_words = bool(request.tools) and self._roster.answer_form(name) != "tools"
         return CallAttempt(name, settings, request, self._open(name, request), needs_words)
 
@@ -285,7 +289,7 @@ class LlmCallRecorder:
             else:
                 most = endpoint.settings.concurrency
                 async with (
-                    endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot,
+                    endpoint.slot(_estimate(request, endpoint), on_wait) as slot,
                     call_slot(self._journal, endpoint.name, most, on_other_processes),
                 ):
                     reply = await self._timed(attempt, model)
@@ -360,11 +364,11 @@ _transcripts: WeakKeyDictionary[Roster, RenderedMessages] = WeakKeyDictionary()
 """The transcripts of runs that this process executes, in which a conversation with many turns continues."""
 
 
-def _estimate(request: ModelRequest, settings: ModelSettings, endpoint: Endpoint) -> int:
+def _estimate(request: ModelRequest, endpoint: Endpoint) -> int:
     """Return the tokens that a call may use: its prompt, at four characters a token, and the longest answer."""
     if endpoint.settings.tokens_per_minute is None:
         return 0
-    return sum(len(message.text) for message in request.messages) // 4 + settings.max_tokens
+    return sum(len(message.text) for message in request.messages) // 4 + request.max_tokens
 
 
 def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
