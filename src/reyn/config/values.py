@@ -191,9 +191,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             `mode` (`auto`, `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short`
             or `tools`), `two_step` (`auto`, `always` or `never`), `images` (whether it reads images), `effort` (how
             much it thinks: `none`, `low`, `medium`, `high` or a number of tokens), `timeout` in seconds, `retries`,
-            `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown
-            for others), `price` of a million tokens: `{input: 2.5, output: 10}`, and where they differ
-            `cached_input`, `cache_write` and `currency`.
+            `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's default),
+            `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others), `price`
+            of a million tokens: `{input: 2.5, output: 10}`, and where they differ `cached_input`, `cache_write` and
+            `currency`.
         endpoints: Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency:
             8}}`. A key is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is
             the number of calls at the same time, of all processes with the same journal; `requests_per_minute` and

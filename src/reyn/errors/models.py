@@ -184,7 +184,7 @@ class ImagesUnsupported(ModelError, code="RYN534", may_be_billed=False):
 
 
 class EffortRejected(ModelError, code="RYN535", may_be_billed=False):
-    """A model cannot think as much as `effort` asks for: its adapter has no such setting, or its provider rejects it."""
+    """A model cannot think as `effort` says: its adapter has no such setting, or its provider rejects it."""
 
     hint = (
         "Remove `effort`, or use another value, in the front matter of the phase, in the decorator or in the model's "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 import msgspec
 from msgspec.structs import force_setattr
 
+from reyn.config.models import Effort
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm, Usage
 from reyn.vocabulary import OpSpec
@@ -21,7 +22,6 @@ from reyn.vocabulary import OpSpec
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.config.budgets import PriceSettings
-    from reyn.config.models import Effort
 
 R = TypeVar("R")
 CountTokens = Callable[[str], int]

@@ -175,7 +175,7 @@ class RemoteModel(ABC):
         except Inexpressible:
             return request_format._replace(mode=self._modes[1]), None
 
-    def _check_effort(self, effort: Effort | None) -> None:
+    def _check_effort(self, effort: Effort | None) -> None:  # noqa: B027 - most APIs have a setting for all of them
         """Check that the API has a setting for an effort.
 
         Raises:

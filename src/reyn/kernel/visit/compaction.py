@@ -32,6 +32,7 @@ from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.transcript_budget import TranscriptLimit
 
 if TYPE_CHECKING:
+    from reyn.config.models import Effort
     from reyn.config.values import Sizes
     from reyn.context.messages import NormalizedMessage
     from reyn.kernel.core.tape import Tape
@@ -83,7 +84,7 @@ class SummaryRequest:
         self.form: kinds.AnswerForm = "full"
         self.candidates: tuple[Candidate, ...] = ()
         self.ops: tuple[OpSpec, ...] = ()
-        self.effort = None
+        self.effort: Effort | None = None
         self.tool_definitions: tuple[ToolDefinition, ...] = ()
         self.tools: Blob | None = None
         text = {"type": "string", "minLength": 1, "maxLength": max_chars}
