@@ -260,13 +260,6 @@ def test_an_effort_that_does_not_exist_is_an_error_where_it_is_written(tmp_path:
             raise NotImplementedError
 
 
-def test_scripted_models_have_no_effort(tmp_path: Path):
-    (tmp_path / "reyn.yaml").write_text("models: {far: {model: 'scripted:a', effort: low}}\n")
-    with pytest.raises(ConfigInvalid) as caught:
-        load_config(tmp_path)
-    assert "does not apply to `scripted` models" in str(caught.value.findings[0])
-
-
 def test_the_window_leaves_room_for_thoughts():
     settings = ModelSettings("openai:m", context_tokens=20_000, effort="medium")
     assert settings.max_prompt_tokens == 20_000 - 1024 - 8192

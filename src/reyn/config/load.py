@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.models import ADAPTERS_OF_SETTING, BUILT_IN_ADAPTERS, MODES, without_credentials
+from reyn.config.models import ADAPTERS_OF_SETTING, MODES, without_credentials
 from reyn.config.user import check_document, user_config
 from reyn.config.values import Config
 from reyn.documents import (
@@ -248,7 +248,7 @@ def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -
         return
     adapter = settings["model"].partition(":")[0]
     for key, owners in ADAPTERS_OF_SETTING.items():
-        if settings.get(key) is not None and adapter in BUILT_IN_ADAPTERS and adapter not in owners:
+        if settings.get(key) is not None and adapter in MODES and adapter not in owners:
             message = f"`models.{name}.{key}` does not apply to `{adapter}` models"
             yield _Fault((*path, key), message, f"Remove `{key}`.")
     if settings.get("answer_form") == "tools" and adapter == "local":

@@ -247,7 +247,9 @@ class LlmCallRecorder:
         """Return an attempt of a call with a model."""
         override = self._roster.override is not None
         settings = self._roster.override_settings if override else self._roster.settings(name)
-        most = (settings or _DEFAULTS).answer_tokens(request.effort)
+        known = settings or _DEFAULTS
+        is_set = request.effort is not None or known.effort is not None
+        most = known.answer_tokens(request.effort) if is_set else known.max_tokens
         if most != request.max_tokens:
             request = msgspec.structs.replace(request, max_tokens=most)
         needs_words = bool(request.tools) and self._roster.answer_form(name) != "tools"
