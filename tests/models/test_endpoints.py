@@ -1,4 +1,4 @@
-"""Limits of endpoints that all runs of a process share: order, rates, the circuit breaker, and what runs record."""
+"""Limits of endpoints that all runs of a process share: order, the circuit breaker, and what runs record."""
 
 from __future__ import annotations
 
@@ -16,27 +16,20 @@ from reyn.config import ModelSettings
 from reyn.config.load import load_config
 from reyn.config.models import EndpointSettings
 from reyn.errors import CircuitOpen, ConfigInvalid, KeyRejected, ModelUnavailable, RateLimited
-from reyn.journal.kinds import Usage
-from reyn.models.endpoints import Endpoint, EndpointClock, Endpoints, Slot, Wait, endpoint_name, endpoint_settings
+from reyn.models.endpoints import Endpoint, EndpointClock, Endpoints, Wait, endpoint_name, endpoint_settings
 from tests.models.calling import IN, ONE, Caller, until
 from tests.models.fake_server import good, hang_up, silence, status
 from tests.support import finish
 
 
 class SteppedClock(EndpointClock):
-    """A clock that stands still, except that waiting for a time lets that time pass at once."""
+    """A clock that stands still."""
 
     def __init__(self) -> None:
         self.time = 1000.0
 
     def now(self) -> float:
         return self.time
-
-    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        if seconds is None:
-            await event.wait()
-        else:
-            self.time += seconds
 
 
 class SteppedEndpoint(Endpoint):
@@ -50,10 +43,9 @@ class SteppedEndpoint(Endpoint):
     async def on_wait(self, wait: Wait) -> None:
         self.waits.append(wait)
 
-    async def call(self, tokens: int = 0, error: BaseException | None = None, usage: Usage | None = None) -> float:
+    async def call(self, error: BaseException | None = None) -> float:
         """Make a call that ends at once; return when it was admitted."""
-        async with self.slot(tokens, self.on_wait) as slot:
-            slot.settle(usage)
+        async with self.slot(self.on_wait):
             if error is not None:
                 raise error
             return self.time.now()
@@ -79,7 +71,7 @@ def test_calls_beyond_the_concurrency_wait_in_the_order_of_their_arrival():
         gates = [asyncio.Event() for _ in range(6)]
 
         async def call(number: int) -> None:
-            async with endpoint.slot(0, endpoint.on_wait):
+            async with endpoint.slot(endpoint.on_wait):
                 order.append(number)
                 await gates[number].wait()
 
@@ -102,7 +94,7 @@ def test_a_cancelled_wait_lets_the_next_call_in():
     async def main() -> None:
         endpoint = SteppedEndpoint(concurrency=1)
         async with AsyncExitStack() as held:
-            await held.enter_async_context(endpoint.slot(0, endpoint.on_wait))
+            await held.enter_async_context(endpoint.slot(endpoint.on_wait))
             first, second = (asyncio.ensure_future(endpoint.call()) for _ in range(2))
             await settled(lambda: len(endpoint.waits) == 2)
             first.cancel()
@@ -119,7 +111,7 @@ def test_a_cancelled_call_frees_its_slot():
         endpoint = SteppedEndpoint(concurrency=1)
 
         async def hang() -> None:
-            async with endpoint.slot(0, endpoint.on_wait):
+            async with endpoint.slot(endpoint.on_wait):
                 await asyncio.Event().wait()
 
         running = asyncio.ensure_future(hang())
@@ -140,7 +132,7 @@ def test_calls_of_several_threads_share_the_limits():
     async def call() -> None:
         nonlocal running, most
         for _ in range(20):
-            async with endpoint.slot(0, endpoint.on_wait):
+            async with endpoint.slot(endpoint.on_wait):
                 with lock:
                     running += 1
                     most = max(most, running)
@@ -159,69 +151,10 @@ def test_calls_of_several_threads_share_the_limits():
 def test_a_call_whose_event_loop_is_gone_holds_no_slot():
     endpoint = SteppedEndpoint(concurrency=1)
     loop = asyncio.new_event_loop()
-    slot = endpoint.slot(0, endpoint.on_wait)
+    slot = endpoint.slot(endpoint.on_wait)
     loop.run_until_complete(slot.__aenter__())
     loop.close()
     assert asyncio.run(endpoint.call()) == 1000.0
-
-
-# -- rates -----------------------------------------------------------------------------------------------------
-
-
-def test_no_minute_has_more_requests_than_allowed():
-    async def main() -> list[float]:
-        endpoint = SteppedEndpoint(requests_per_minute=3)
-        times = [await endpoint.call() for _ in range(10)]
-        assert {wait.reason for wait in endpoint.waits} == {"requests_per_minute"}
-        return times
-
-    times = asyncio.run(main())
-    for start in times:
-        assert sum(start <= one < start + 60 for one in times) <= 3
-    assert times[-1] == 1180.0
-
-
-def test_no_minute_has_more_tokens_than_allowed():
-    async def main() -> list[float]:
-        endpoint = SteppedEndpoint(tokens_per_minute=1000)
-        times = [await endpoint.call(400) for _ in range(4)]
-        assert {wait.reason for wait in endpoint.waits} == {"tokens_per_minute"}
-        return times
-
-    assert asyncio.run(main()) == [1000.0, 1000.0, 1060.0, 1060.0]
-
-
-def test_what_a_call_did_not_use_is_free_for_others():
-    async def main() -> list[float]:
-        endpoint = SteppedEndpoint(tokens_per_minute=1000)
-        return [await endpoint.call(900, usage=Usage(100, 50)) for _ in range(2)]
-
-    assert asyncio.run(main()) == [1000.0, 1060.0]
-    assert asyncio.run(_after_small_calls()) == 1000.0
-
-
-async def _after_small_calls() -> float:
-    endpoint = SteppedEndpoint(tokens_per_minute=1000)
-    await endpoint.call(900, usage=Usage(100, 50))
-    return await endpoint.call(800)
-
-
-def test_a_call_beyond_the_limit_itself_waits_for_an_empty_minute_and_is_made():
-    async def main() -> list[float]:
-        endpoint = SteppedEndpoint(tokens_per_minute=100)
-        return [await endpoint.call(tokens) for tokens in (10, 5000, 10)]
-
-    assert asyncio.run(main()) == [1000.0, 1060.0, 1120.0]
-
-
-@pytest.mark.parametrize("usage", [Usage(-5, 1), Usage("many", 1), None])
-def test_absurd_counts_do_not_change_the_estimate(usage: Usage | None):
-    async def main() -> int:
-        slot = Slot(70)
-        slot.settle(usage)
-        return slot.tokens
-
-    assert asyncio.run(main()) == 70
 
 
 # -- the circuit breaker ----------------------------------------------------------------------------------------
@@ -251,7 +184,7 @@ def test_other_calls_wait_for_the_probe():
         endpoint = SteppedEndpoint(failures=1, cooldown=30)
         await endpoint.fail(1)
         endpoint.time.time += 30
-        async with endpoint.slot(0, endpoint.on_wait):
+        async with endpoint.slot(endpoint.on_wait):
             others = [asyncio.ensure_future(endpoint.call()) for _ in range(2)]
             await settled(lambda: len(endpoint.waits) == 2)
         await asyncio.gather(*others)
@@ -268,7 +201,7 @@ def test_a_failed_probe_fails_the_calls_that_wait_for_it():
         others: list[asyncio.Future[float]] = []
 
         async def probe() -> None:
-            async with endpoint.slot(0, endpoint.on_wait):
+            async with endpoint.slot(endpoint.on_wait):
                 others.extend(asyncio.ensure_future(endpoint.call()) for _ in range(2))
                 await settled(lambda: len(endpoint.waits) == 2)
                 raise ModelUnavailable("still down")

@@ -23,6 +23,7 @@ from reyn.journal.port import (
     check_deletable,
     hashes_in,
 )
+from reyn.journal.rates import RateState, lease
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
 from reyn.journal.wakes import PendingWake, Wake, deliverable, in_delivery_order, microseconds
 from reyn.journal.workers import WorkerReport, is_forgotten
@@ -30,6 +31,7 @@ from reyn.journal.workers import WorkerReport, is_forgotten
 if TYPE_CHECKING:
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.listing import IndexedRun, RunQuery
+    from reyn.journal.rates import RateNeed, RateRefusal, RateSlice
     from reyn.journal.registry import Event, Status
     from reyn.journal.results import AccessToken, Approval
 
@@ -54,6 +56,7 @@ class MemoryJournal:
         self._wakes: dict[int, PendingWake] = {}
         self._last_wake = 0
         self._workers: dict[str, WorkerReport] = {}
+        self._rates: dict[str, RateState] = {}
         self._words: dict[str, tuple[str, ...]] = {}
         self._unindexed: dict[str, int] = {}
 
@@ -184,6 +187,10 @@ class MemoryJournal:
 
     def first_wakes(self, queue: str, limit: int) -> list[PendingWake]:
         return in_delivery_order(one for one in self._wakes.values() if one.queue == queue)[:limit]
+
+    def take_rate(self, name: str, need: RateNeed) -> RateSlice | RateRefusal:
+        self._rates[name], found = lease(self._rates.get(name, RateState()), need, microseconds())
+        return found
 
     def report_worker(self, report: WorkerReport) -> None:
         now = microseconds()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
     from reyn.journal.messages import InboxMessage, InboxPayload
+    from reyn.journal.rates import RateNeed, RateRefusal, RateSlice
     from reyn.journal.results import AccessToken, Approval
     from reyn.journal.workers import WorkerReport
 
@@ -166,6 +167,9 @@ class Journal(Protocol):
 
     def claimed(self, names: Collection[str]) -> set[str]:
         """Return those of these names on which live processes hold claims: of runs, or of slots."""
+
+    def take_rate(self, name: str, need: RateNeed) -> RateSlice | RateRefusal:
+        """Lease a slice of the rates of an endpoint, by the rule of `reyn.journal.rates`, on the journal's clock."""
 
     def take_wakes(self, queues: Collection[str], limit: int, hold: float) -> list[PendingWake]:
         """Return due wakes of these queues, those of the highest priority first, then the oldest.

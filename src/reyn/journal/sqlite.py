@@ -20,10 +20,11 @@ from reyn.journal.database import WORDS, Database, Owner, Transaction
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.packing import pack
 from reyn.journal.port import Batch, Bookkeeping, Deletion, admit, check_deletable
+from reyn.journal.rates import decode_rates, encode_rates, lease
 from reyn.journal.rows import Head, add_charges, decode_head
 from reyn.journal.stored import StoredJournal
 from reyn.journal.tables import Accounts
-from reyn.journal.wakes import ALL_WAKES, FIRST_WAKES, PendingWake, Wake, WakeTable, to_wake
+from reyn.journal.wakes import ALL_WAKES, FIRST_WAKES, PendingWake, Wake, WakeTable, microseconds, to_wake
 from reyn.journal.workers import ALL_WORKERS, WorkerReport, WorkerTable, to_report
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import Blob
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun
+    from reyn.journal.rates import RateNeed, RateRefusal, RateSlice
     from reyn.journal.registry import Event, Status
     from reyn.journal.spending import Balance, SpendRow
 
@@ -382,6 +384,13 @@ class SqliteJournal(StoredJournal["Select"]):
         return [to_wake(columns) for columns in self._db.rows(FIRST_WAKES, (queue, limit))]
 
     # -- workers --------------------------------------------------------------------------------------
+
+    def take_rate(self, name: str, need: RateNeed) -> RateSlice | RateRefusal:
+        with self._write():
+            stored = self._writer.execute("SELECT state FROM rates WHERE name = ?", (name,)).fetchone()
+            state, found = lease(decode_rates(stored and stored[0]), need, microseconds())
+            self._writer.execute("REPLACE INTO rates VALUES (?, ?)", (name, encode_rates(state).decode()))
+        return found
 
     def report_worker(self, report: WorkerReport) -> None:
         with self._write():

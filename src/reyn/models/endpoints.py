@@ -1,4 +1,4 @@
-"""Limits of model endpoints, shared by all runs of a process: concurrency, rates, and a circuit breaker.
+"""Limits of model endpoints, shared by all runs of a process: concurrency, and a circuit breaker.
 
 `Endpoint` admits calls in the order in which they arrive (FIFO). Its state lives in the process and is not recorded;
 what a run experiences of it (a wait, a retry, a switch) is recorded by `reyn.kernel.world.llm_call_recorder`.
@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reyn.config.models import ADAPTERS, BUILT_IN_ADAPTERS, EndpointSettings
 from reyn.errors import CircuitOpen, ModelError, ModelTimeout, ModelUnavailable, OriginInvalid, ResponseIncomplete
@@ -20,15 +20,13 @@ from reyn.secrets import origin_of
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
-    from reyn.journal.kinds import Usage
 
     OnWait = Callable[["Wait"], Awaitable[None]]
 
-WINDOW_SECONDS = 60.0
 FAILURES = (ModelUnavailable, ModelTimeout, ResponseIncomplete, TimeoutError)
 """Errors that the circuit breaker counts. A server that rejects a request, or limits its rate, is working."""
 
-WaitReason = Literal["concurrency", "requests_per_minute", "tokens_per_minute", "probe"]
+WaitReason = Literal["concurrency", "probe"]
 
 
 class Wait(NamedTuple):
@@ -37,12 +35,10 @@ class Wait(NamedTuple):
     Attributes:
         reason: The limit that is reached; `probe` waits for the call that tests whether the endpoint works again.
         ahead: The number of calls that are admitted first.
-        seconds: The time after which the call may be admitted; `None` if another call has to end first.
     """
 
     reason: WaitReason
     ahead: int
-    seconds: float | None
 
 
 class EndpointClock:
@@ -52,19 +48,11 @@ class EndpointClock:
         """Return a time in seconds that never goes back."""
         return time.monotonic()
 
-    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        """Wait until an event is set, or until the time has passed."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await event.wait()
-
 
 class Slot:
     """The permission for one call."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
-        self.admitted_at: float | None = None
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.event = asyncio.Event()
 
@@ -78,12 +66,6 @@ class Slot:
         """Whether the event loop of the call was closed before the call ended."""
         return self._loop.is_closed()
 
-    def settle(self, usage: Usage | None) -> None:
-        """Replace the estimated tokens by those that the call has used."""
-        counts: tuple[Any, ...] = () if usage is None else (usage.input_tokens, usage.output_tokens)
-        if counts and all(isinstance(count, int) and count >= 0 for count in counts):  # a plugin may report anything
-            self.tokens = sum(counts)
-
 
 class Endpoint:
     """One endpoint. All methods can be called from any thread."""
@@ -95,23 +77,21 @@ class Endpoint:
         self._lock = threading.Lock()
         self._queue: deque[Slot] = deque()
         self._active: set[Slot] = set()
-        self._window: deque[Slot] = deque()
         self._failures = 0
         self._opened_at: float | None = None
         self._probe: Slot | None = None
 
     @asynccontextmanager
-    async def slot(self, tokens: int, on_wait: OnWait) -> AsyncIterator[Slot]:
+    async def slot(self, on_wait: OnWait) -> AsyncIterator[Slot]:
         """Wait for a slot, and hold it while the call runs.
 
         Args:
-            tokens: The tokens that the call may use at most, for the limit on tokens.
             on_wait: Called once, before the call waits.
 
         Raises:
             CircuitOpen: The endpoint is not called for a while.
         """
-        slot = Slot(tokens)
+        slot = Slot()
         await self._enter(slot, on_wait)
         try:
             yield slot
@@ -130,7 +110,7 @@ class Endpoint:
                     is_reported = True
                     await on_wait(wait)
                     continue
-                await self._clock.wait(slot.event, wait.seconds)
+                await slot.event.wait()
                 slot.event.clear()
         except BaseException:
             with self._lock:
@@ -146,13 +126,11 @@ class Endpoint:
             self._drop_abandoned()
             self._check_circuit(now)
             ahead = self._queue.index(slot)
-            wait = self._obstacle(self._queue[0], now)
+            wait = self._obstacle()
             if ahead or wait is not None:
-                return Wait(wait[0] if wait else "concurrency", ahead, wait[1] if wait and not ahead else None)
+                return Wait(wait or "concurrency", ahead)
             self._queue.popleft()
-            slot.admitted_at = now
             self._active.add(slot)
-            self._window.append(slot)
             if self._opened_at is not None:
                 self._probe = slot
             self._wake_next()
@@ -176,39 +154,12 @@ class Endpoint:
             error.retry_after = left
             raise error
 
-    def _obstacle(self, slot: Slot, now: float) -> tuple[WaitReason, float | None] | None:
+    def _obstacle(self) -> WaitReason | None:
         """Return what keeps the first call of the queue from being admitted."""
-        limits = self.settings
         if self._probe is not None:
-            return "probe", None
-        if limits.concurrency is not None and len(self._active) >= limits.concurrency:
-            return "concurrency", None
-        while self._window and now - (self._window[0].admitted_at or 0.0) >= WINDOW_SECONDS:
-            self._window.popleft()
-        if limits.requests_per_minute is not None and len(self._window) >= limits.requests_per_minute:
-            return "requests_per_minute", self._expiry(self._window[-limits.requests_per_minute], now)
-        if limits.tokens_per_minute is not None:
-            last = self._last_in_the_way(slot.tokens, limits.tokens_per_minute)
-            return None if last is None else ("tokens_per_minute", self._expiry(last, now))
-        return None
-
-    def _last_in_the_way(self, tokens: int, limit: int) -> Slot | None:
-        """Return the call of the window that has to expire before so many tokens are admitted, if any has to.
-
-        A call beyond the limit itself is admitted when the window is empty.
-        """
-        excess = sum(one.tokens for one in self._window) + tokens - limit
-        if excess <= 0 or not self._window:
-            return None
-        for one in self._window:
-            excess -= one.tokens
-            if excess <= 0:
-                return one
-        return self._window[-1]
-
-    @staticmethod
-    def _expiry(slot: Slot, now: float) -> float:
-        return max(0.0, (slot.admitted_at or 0.0) + WINDOW_SECONDS - now)
+            return "probe"
+        most = self.settings.concurrency
+        return "concurrency" if most is not None and len(self._active) >= most else None
 
     def _leave(self, slot: Slot, *, is_success: bool = False, is_failure: bool = False) -> None:
         """End a call. One that was cancelled is neither a success nor a failure."""
@@ -250,7 +201,7 @@ class Endpoints:
             return self._endpoints[name]
 
     def reset(self) -> None:
-        """Forget all endpoints, their failures and the rates of their calls."""
+        """Forget all endpoints and their failures."""
         with self._lock:
             self._endpoints.clear()
 

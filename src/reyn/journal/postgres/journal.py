@@ -26,6 +26,7 @@ from reyn.journal.postgres.link import Link, change, fetch
 from reyn.journal.postgres.run_list import postgres_source, replace_words
 from reyn.journal.postgres.schema import prepare
 from reyn.journal.postgres.shares import SHARES_BALANCE
+from reyn.journal.rates import decode_rates, encode_rates, lease
 from reyn.journal.rows import Head, RowDamaged, decode_head, decode_spent, total_charges
 from reyn.journal.run_list import read_count, read_counts, read_page, read_unindexed
 from reyn.journal.spending import Balance, SpendRow
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from reyn.journal.port import Batch, Bookkeeping, Deletion
     from reyn.journal.postgres.address import JournalAddress
     from reyn.journal.postgres.link import PgConnection
+    from reyn.journal.rates import RateNeed, RateRefusal, RateSlice
     from reyn.journal.registry import Event, Status
 
 T = TypeVar("T")
@@ -255,6 +257,23 @@ class PostgresJournal(StoredJournal[Link]):
     def claims(self) -> list[HeldClaim]:
         """Return the claims of all processes, by run."""
         return [HeldClaim(*columns) for columns in self._reader.rows(ALL_CLAIMS)]
+
+    # -- rates ----------------------------------------------------------------------------------------
+
+    def take_rate(self, name: str, need: RateNeed) -> RateSlice | RateRefusal:
+        attempts = iter((need,))
+
+        def take(connection: PgConnection) -> RateSlice | RateRefusal:
+            current = next(attempts, None) or need.repeated()
+            with connection.transaction():
+                change(connection, "INSERT INTO rates VALUES (%s, '') ON CONFLICT DO NOTHING", (name,))
+                [(stored,)] = fetch(connection, "SELECT state FROM rates WHERE name = %s FOR UPDATE", (name,))
+                [(now,)] = fetch(connection, f"SELECT {_NOW}")  # after the lock, so that time does not go back
+                state, found = lease(decode_rates(bytes(stored) or None), current, now)
+                change(connection, "UPDATE rates SET state = %s WHERE name = %s", (encode_rates(state), name))
+            return found
+
+        return self._reader.run(take)
 
     # -- wakes ----------------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ CREATE INDEX wakes_by_time ON wakes (queue, held_until);
 CREATE INDEX wakes_in_order ON wakes (queue, priority DESC, seq);
 CREATE TABLE access_tokens (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE "C" NOT NULL UNIQUE, value text NOT NULL);
+CREATE TABLE rates (name text COLLATE "C" PRIMARY KEY, state bytea NOT NULL) WITH (fillfactor = 50);
 CREATE TABLE workers (id text PRIMARY KEY, report bytea NOT NULL, seen bigint NOT NULL);
 CREATE SEQUENCE fences;
 CREATE TABLE owners (

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from reyn.journal import digest
 from reyn.journal.slots import claim_slot, limit_key
+from reyn.kernel.world.call_rates import call_journal
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
-
-R = TypeVar("R")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 """Seconds between two attempts to claim a slot that other processes have."""
@@ -38,7 +37,7 @@ async def call_slot(
     key, pause, is_reported = limit_key("endpoint", digest(endpoint.encode())[:16]), _FIRST_PAUSE, False
     held = ExitStack()
     try:
-        while not await _do(journal, claim_slot, journal, key, count, held):
+        while not await call_journal(journal, claim_slot, journal, key, count, held):
             if not is_reported:
                 is_reported = True
                 await on_wait()
@@ -46,16 +45,4 @@ async def call_slot(
             pause = min(2 * pause, _LONGEST_PAUSE)
         yield
     finally:
-        await _do(journal, held.close)
-
-
-async def _do(journal: Journal, call: Callable[..., R], *arguments: Any) -> R:
-    """Call a function; if it waits for a server, in a thread, which ends before a cancellation goes on."""
-    if not journal.is_remote:
-        return call(*arguments)
-    calling = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
-    try:
-        return await asyncio.shield(calling)
-    except asyncio.CancelledError:
-        await asyncio.wait([calling])
-        raise
+        await call_journal(journal, held.close)

@@ -31,7 +31,9 @@ from reyn.errors import (
     SchemaRejected,
 )
 from reyn.journal import Blob, Body, kinds
+from reyn.journal.rates import RateLimits
 from reyn.kernel.world.budgets import MAX_USAGE, CallAttempt, CallBudget
+from reyn.kernel.world.call_rates import call_rate
 from reyn.kernel.world.call_slots import call_slot
 from reyn.kernel.world.redacting_stream import RedactingStream
 from reyn.models import Message, Model, ModelAnswer, ModelRequest, Turn
@@ -40,11 +42,12 @@ from reyn.models.text_tools import complete_with_text_tools
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
+    from reyn.journal.rates import RateReason
     from reyn.kernel.core.effects import CallModel
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.watchers import OnDelta, Watchers
-    from reyn.models.endpoints import Endpoint, Wait
+    from reyn.models.endpoints import WaitReason
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -276,26 +279,25 @@ class LlmCallRecorder:
         """Call a model once, when its endpoint has a slot for it. A wait for a slot does not count as timeout."""
         name, settings, request = attempt.name, attempt.settings, attempt.request
 
-        async def on_wait(wait: Wait) -> None:
+        async def on_wait(reason: WaitReason | RateReason, ahead: int) -> None:
             assert endpoint is not None
-            await record(kinds.ModelQueued(request.call, name, endpoint.name, wait.reason, wait.ahead))
-
-        async def on_other_processes() -> None:
-            assert endpoint is not None
-            await record(kinds.ModelQueued(request.call, name, endpoint.name, "concurrency", 0))
+            await record(kinds.ModelQueued(request.call, name, endpoint.name, reason, ahead))
 
         try:
             endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
             if settings is None or endpoint is None:
                 reply = await self._timed(attempt, model)
             else:
-                most = endpoint.settings.concurrency
+                limits = endpoint.settings
+                rates = RateLimits(limits.requests_per_minute, limits.tokens_per_minute)
+                tokens = 0 if rates.tokens is None else _estimate(request)
                 async with (
-                    endpoint.slot(_estimate(request, endpoint), on_wait) as slot,
-                    call_slot(self._journal, endpoint.name, most, on_other_processes),
+                    endpoint.slot(lambda wait: on_wait(*wait)),
+                    call_slot(self._journal, endpoint.name, limits.concurrency, lambda: on_wait("concurrency", 0)),
+                    call_rate(self._journal, endpoint.name).call(tokens, rates, on_wait) as call,
                 ):
                     reply = await self._timed(attempt, model)
-                    slot.settle(reply.usage)
+                    call.settle(reply.usage)
         except ModelError as error:
             return error
         except JournalError:
@@ -366,10 +368,8 @@ _transcripts: WeakKeyDictionary[Roster, RenderedMessages] = WeakKeyDictionary()
 """The transcripts of runs that this process executes, in which a conversation with many turns continues."""
 
 
-def _estimate(request: ModelRequest, endpoint: Endpoint) -> int:
+def _estimate(request: ModelRequest) -> int:
     """Return the tokens that a call may use: its prompt, at four characters a token, and the longest answer."""
-    if endpoint.settings.tokens_per_minute is None:
-        return 0
     return sum(len(message.text) for message in request.messages) // 4 + request.max_tokens
 
 
