@@ -203,7 +203,7 @@ class ProjectModel(msgspec.Struct, frozen=True):
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of a model endpoint that all runs of a process share."""
+    """Limits of a model endpoint that all runs share."""
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
         plain="concurrency requests_per_minute tokens_per_minute failures cooldown"

@@ -195,11 +195,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others), `price`
             of a million tokens: `{input: 2.5, output: 10}`, and where they differ `cached_input`, `cache_write` and
             `currency`.
-        endpoints: Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency:
-            8}}`. A key is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is
-            the number of calls at the same time, of all processes with the same journal; `requests_per_minute` and
-            `tokens_per_minute` limit any 60 seconds; calls wait in order. After `failures` failed calls in a row (10;
-            `null` switches it off), the endpoint is not called for `cooldown` seconds (30), then tested with one call.
+        endpoints: Limits of model endpoints, shared by all processes with the same journal: `{https://api.openai.com:
+            {concurrency: 8}}`. A key is the origin of a server, the name of an adapter (`anthropic`), or `default`.
+            `concurrency` is the number of calls at the same time; `requests_per_minute` and `tokens_per_minute` limit
+            any 60 seconds; calls wait. After `failures` failed calls of a process in a row (10; `null` switches it
+            off), it does not call the endpoint for `cooldown` seconds (30), then tests it with one call.
         max_phase_visits: Maximum number of visits of one phase in a run; `null` means no limit.
         max_phase_retries: Maximum number of retries after a rejected answer, per visit.
         max_act_turns: Maximum number of act turns per visit, if the phase allows more; `null` uses the phase's own

@@ -29,10 +29,11 @@ from reyn.journal import (
 from reyn.testing.fixtures import NOTE, budget_reserved, budget_settled, events_after, phase_started, run_started
 from reyn.testing.journal_suite import begin, raises, row_of
 from reyn.testing.listing_conformance import ListingConformance
+from reyn.testing.rate_conformance import RateConformance
 from reyn.testing.wake_conformance import WakeConformance
 
 
-class JournalConformance(ListingConformance, WakeConformance):
+class JournalConformance(ListingConformance, RateConformance, WakeConformance):
     """Tests of the whole port."""
 
     # -- budgets --------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ class ModelRetried(Body, frozen=True):
 
 @event("model_queued", v=1, origin="outside")
 class ModelQueued(Body, frozen=True):
-    """A model call waits for a slot of its endpoint, because a limit that all runs of the process share is reached.
+    """A model call waits for its endpoint, because a limit that all runs share is reached.
 
     `reason` is the limit, or `probe`: another call tests whether the endpoint works again. `ahead` counts the calls
     that are admitted first.
