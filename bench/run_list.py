@@ -28,7 +28,11 @@ from reyn.testing.fixtures import NOTE, events_after, run_started
 COUNT = 1_000_000
 BOUND_MS = 200.0
 _PAGE = 50
-_WORDS = "'run' || n || ' skill ' || CASE WHEN n % 1000 = 0 THEN 'rare' ELSE 'common' END"
+# Ten runs a second; one in a hundred has its last event a day after its start.
+_STARTED = "n * 100000"
+_UPDATED = f"({_STARTED} + CASE WHEN mod(n, 100) = 0 THEN 86400000000 ELSE 0 END)"
+_TIMES = f"{_STARTED}, {_UPDATED}, status, {_UPDATED} / 60000000, 0"
+_WORDS = "'run' || n || ' skill ' || CASE WHEN mod(n, 1000) = 0 THEN 'rare' ELSE 'common' END"
 
 
 def _begin(journal: Journal) -> None:
@@ -40,7 +44,9 @@ def _begin(journal: Journal) -> None:
 def _columns(*changed: str) -> tuple[str, str]:
     """Return the columns of a copied row, and the values of those that change."""
     same = ("rules", "parent", "fork_of", "fork_seq", "imported", "seq", "hash", "state")
-    return ", ".join(("run_id", "skill", "started", "updated", "status", "unindexed", *changed, *same)), ", ".join(same)
+    return ", ".join(
+        ("run_id", "skill", "started", "updated", "status", "active", "unindexed", *changed, *same)
+    ), ", ".join(same)
 
 
 def _fill_sqlite(path: Path, count: int) -> None:
@@ -50,7 +56,7 @@ def _fill_sqlite(path: Path, count: int) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute(
             f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?) "
-            f"INSERT INTO runs ({names}) SELECT printf('run-%d', n), 'skill', n, n, status, 0, {same} "
+            f"INSERT INTO runs ({names}) SELECT printf('run-%d', n), 'skill', {_TIMES}, {same} "
             "FROM numbers, (SELECT * FROM runs LIMIT 1)",
             (count,),
         )
@@ -80,7 +86,9 @@ def _report(name: str, journal: Journal, count: int, clock: Callable[[], float] 
         ("search, one match", RunQuery(search=f"run{count // 3}"), "", True),
         ("search, a word of one run in a thousand", RunQuery(search="rare"), "", True),
         ("search, a word of nearly all runs", RunQuery(search="common"), "", False),
-        ("since, no match", RunQuery(since=2**50), "", False),
+        ("since, no match", RunQuery(since=2**50), "", True),
+        ("since, the last thousand", RunQuery(since=(count - 1000) * 100_000, top=True), "", True),
+        ("since, all, a status that no run has", RunQuery(("limited",), since=0), "", True),
     ]
     for text, query, after, is_bound in cases:
         spent = _measure(lambda query=query, after=after: journal.page(query, _PAGE, after), clock)  # type: ignore[misc]
@@ -120,8 +128,8 @@ def _postgres(count: int) -> bool:
             _begin(journal)
             database = urlsplit(address.conninfo).path.lstrip("/")
             server.execute(
-                f"INSERT INTO reyn.runs ({names}, taken, charged, reserving) SELECT 'run-' || n, 'skill', n, n, status,"
-                f" 0, {same}, 0, '', false FROM generate_series(1, %s) AS n, (SELECT * FROM reyn.runs LIMIT 1) AS one",
+                f"INSERT INTO reyn.runs ({names}, taken, charged, reserving) SELECT 'run-' || n, 'skill', {_TIMES},"
+                f" {same}, 0, '', false FROM generate_series(1, %s) AS n, (SELECT * FROM reyn.runs LIMIT 1) AS one",
                 count,
                 database=database,
             )

@@ -285,7 +285,7 @@ def test_a_journal_with_a_definition_of_its_own_is_not_opened(tmp_path: Path, ta
 
 HIDDEN = {
     "sqlite_autoindex_runs_1": (
-        "INSERT INTO runs VALUES (1, 'k', 's', 1, 0, '', '', 0, '', 1, 0, x'00', '{}', 'running', 1)"
+        "INSERT INTO runs VALUES (1, 'k', 's', 1, 0, '', '', 0, '', 1, 0, x'00', '{}', 'running', 0, 1)"
     ),
     "sqlite_autoindex_approvals_1": "INSERT INTO approvals VALUES (1, 's', '', '', '', '', 0, 'k', '')",
     "inbox_by_run": "INSERT INTO inbox (run_id, payload) VALUES ('k', x'00')",

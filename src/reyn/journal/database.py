@@ -35,10 +35,11 @@ CREATE TABLE IF NOT EXISTS runs (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, skill TEXT NOT NULL, rules INTEGER NOT NULL,
     started INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
     imported TEXT NOT NULL, seq INTEGER NOT NULL, updated INTEGER NOT NULL, hash BLOB NOT NULL, state TEXT NOT NULL,
-    status TEXT NOT NULL, unindexed INTEGER NOT NULL DEFAULT 1);
+    status TEXT NOT NULL, active INTEGER NOT NULL, unindexed INTEGER NOT NULL DEFAULT 1);
 CREATE INDEX IF NOT EXISTS runs_by_start ON runs (started, run_id);
 CREATE INDEX IF NOT EXISTS runs_by_status ON runs (status, started, run_id);
-CREATE INDEX IF NOT EXISTS runs_by_skill ON runs (skill, started, run_id);
+CREATE INDEX IF NOT EXISTS runs_by_skill ON runs (skill, status, started, run_id);
+CREATE INDEX IF NOT EXISTS runs_by_activity ON runs (status, active) WHERE active > started / 60000000;
 CREATE INDEX IF NOT EXISTS runs_unindexed ON runs (id) WHERE unindexed > 0;
 CREATE TABLE IF NOT EXISTS commits (id INTEGER PRIMARY KEY, hashes BLOB NOT NULL, events BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL, content BLOB NOT NULL);

@@ -17,6 +17,11 @@ Spent = tuple[SpendRow, ...]
 FIXED = ("run_id", "skill", "rules", "started", "parent", "fork_of", "fork_seq", "imported")
 """The columns of a run that never change."""
 COLUMNS = (*FIXED, "seq", "updated")
+ACTIVITY = 60_000_000
+"""The column `active` of a run has the minute of its last event, so that an index of it changes once a minute at most.
+
+The index has only runs with events in a later minute than that of their start.
+"""
 _MAX_SPENT = 4
 """The models whose charges a run's row holds; more would make every commit of the run larger."""
 

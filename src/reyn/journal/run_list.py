@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reyn.errors import StoreUnavailable
 from reyn.journal.lifecycle import ENDED, UNENDED
 from reyn.journal.listing import IndexedRun, RunQuery, UnindexedRun, search_words
-from reyn.journal.rows import COLUMNS, Head, RowDamaged, decode_head
+from reyn.journal.rows import ACTIVITY, COLUMNS, Head, RowDamaged, decode_head
 
 if TYPE_CHECKING:
     from reyn.journal.lifecycle import RunRow
@@ -65,18 +65,30 @@ def read_page(source: PageSource, query: RunQuery, limit: int, after: str) -> li
     # One query for each status, because an index has the runs of one status, or of a skill and a status, in order.
     is_any = query.search or (query.skill is None and not query.statuses)
     statuses: Iterable[Status | None] = query.statuses or ((None,) if is_any else _EVERY_STATUS)
-    found = [
-        head
-        for status in dict.fromkeys(statuses)
-        for head in _read(source, query, limit, status, cursor[0] if cursor else None)
-    ]
+    last = cursor[0] if cursor else None
+    found = [head for status in dict.fromkeys(statuses) for head in _read(source, query, limit, status, last)]
+    if query.since is not None and not query.search and len(found) < limit:
+        for status in dict.fromkeys(query.statuses or _EVERY_STATUS):
+            found += _read(source, query, limit, status, last, is_older=True)
     found.sort(key=lambda head: head.key if query.search else (head.row.started, head.row.run_id), reverse=True)
     return [head.row for head in found[:limit]]
 
 
 def _read(
-    source: PageSource, query: RunQuery, limit: int, status: str | None, cursor: tuple[Any, ...] | None
+    source: PageSource,
+    query: RunQuery,
+    limit: int,
+    status: str | None,
+    cursor: tuple[Any, ...] | None,
+    *,
+    is_older: bool = False,
 ) -> list[Head]:
+    """Return the first runs with a status, or with any.
+
+    Of runs with events since a time, those that started since are found by the index of starts, and those that are
+    older by the index of activity, which has few of them.
+    """
+    started = "r.started + 0" if is_older else "r.started"  # an expression keeps a plan from the indexes of starts
     conditions: list[tuple[str, tuple[Any, ...]]] = []
     if status is not None:
         conditions.append(("r.status = ?", (status,)))
@@ -84,6 +96,11 @@ def _read(
         conditions.append(("r.skill = ?", (query.skill,)))
     if query.since is not None:
         conditions.append(("r.updated >= ?", (query.since,)))
+        if not query.search:
+            minute = query.since // ACTIVITY
+            conditions.append((f"{started} {'<' if is_older else '>='} ?", (minute * ACTIVITY,)))
+            if is_older:
+                conditions.append((f"r.active >= ? AND r.active > r.started / {ACTIVITY}", (minute,)))
     if query.prefix:
         conditions.append(("r.run_id >= ? AND r.run_id < ?", (query.prefix, f"{query.prefix}\U0010ffff")))
     if query.top:
@@ -94,9 +111,9 @@ def _read(
         if cursor is not None:
             conditions.append((f"{source.key} < ?", (cursor[2],)))
     else:
-        tables, order = "runs r", "r.started DESC, r.run_id DESC"
+        tables, order = "runs r", f"{started} DESC, r.run_id DESC"
         if cursor is not None:
-            conditions.append(("(r.started, r.run_id) < (?, ?)", cursor[:2]))
+            conditions.append((f"({started}, r.run_id) < (?, ?)", cursor[:2]))
     where = f" WHERE {' AND '.join(text for text, _ in conditions)}" if conditions else ""
     values = [value for _, found in conditions for value in found]
     found = source.rows(f"{source.columns} FROM {tables}{where} ORDER BY {order} LIMIT ?", (*values, limit))

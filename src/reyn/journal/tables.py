@@ -19,6 +19,7 @@ from reyn.journal.lifecycle import is_listed_alike
 from reyn.journal.packing import data_sizes
 from reyn.journal.port import Bookkeeping, Deletion, hashes_in
 from reyn.journal.rows import (
+    ACTIVITY,
     COLUMNS,
     FIXED,
     Head,
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
 
 SELECT = f"SELECT id, {', '.join(COLUMNS)}, CAST(hash AS BLOB), state FROM runs"  # noqa: S608 - constants
 _INSERT = (
-    f"INSERT INTO runs (seq, updated, hash, state, status, {', '.join(FIXED)}) "  # noqa: S608 - constants
-    f"VALUES (?, ?, ?, ?, ?{', ?' * len(FIXED)})"
+    f"INSERT INTO runs (seq, updated, hash, state, status, active, {', '.join(FIXED)}) "  # noqa: S608 - constants
+    f"VALUES (?, ?, ?, ?, ?, ?{', ?' * len(FIXED)})"
 )
 _UPDATE = "UPDATE runs SET seq = ?, updated = ?, hash = ?, state = ? WHERE id = ?"
-# Indexes are written only if the status changes: SQLite writes those of every column that a statement names.
+# Indexes are written only if they change: SQLite writes those of every column that a statement names.
+_UPDATE_ACTIVE = "UPDATE runs SET active = ? WHERE id = ?"
 _UPDATE_LISTED = "UPDATE runs SET status = ?, unindexed = ? WHERE id = ?"
 
 
@@ -53,14 +55,17 @@ def store_run(connection: sqlite3.Connection, head: Head | None, row: RunRow, sp
     """
     state = state_of(row, spent)
     # A `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
+    active = row.updated // ACTIVITY
     changing = row.seq, row.updated, bytearray.fromhex(row.hash), encode_state(state).decode()
     if head is not None:
         connection.execute(_UPDATE, (*changing, head.key))
+        if active != head.row.updated // ACTIVITY:
+            connection.execute(_UPDATE_ACTIVE, (active, head.key))
         if not is_listed_alike(head.row, row):
             connection.execute(_UPDATE_LISTED, (row.status, row.seq, head.key))
         return head.key
     try:
-        cursor = connection.execute(_INSERT, (*changing, row.status, *[getattr(row, name) for name in FIXED]))
+        cursor = connection.execute(_INSERT, (*changing, row.status, active, *[getattr(row, name) for name in FIXED]))
     except sqlite3.IntegrityError:
         raise AppendConflict(f"run `{row.run_id}` exists already: another driver appended first") from None
     assert cursor.lastrowid is not None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from reyn.journal import Batch, kinds
 from reyn.journal.indexing import index_runs
-from reyn.journal.listing import IndexedRun, RunQuery
+from reyn.journal.listing import IndexedRun, RunQuery, matching_runs
 from reyn.testing.fixtures import NOTE, events_after, run_started
 from reyn.testing.journal_suite import JournalSuite, begin, row_of
 
@@ -60,6 +61,29 @@ class ListingConformance(JournalSuite):
             assert _ids(journal, since=4) == ["r5", "r4"]
             assert _ids(journal, after="none", skill="even") == ["r4", "r2", "r0"]
             assert _ids(journal, skill="x'; --\0") == []
+
+    def test_runs_with_events_since_a_time_are_found_whenever_they_started(self) -> None:
+        chosen, minute = random.Random(1), 60_000_000  # noqa: S311 - not a secret
+        with self.journal() as journal:
+            for number in range(24):
+                run_id, started = f"r{number}", chosen.randrange(6 * minute)
+                events = events_after(run_id, [run_started(run_id)], ts=started)
+                journal.append(run_id, 0, events, [NOTE])
+                for _ in range(chosen.randrange(3)):
+                    started += chosen.choice((1, minute // 2, 3 * minute))
+                    body = kinds.RunResumed("driver") if chosen.random() < 0.7 else kinds.RunFailed("RYN000", "why")
+                    events = events_after(run_id, [body], after=events, ts=started)
+                    journal.append(run_id, events[0].seq - 1, events)
+            rows = journal.runs()
+            times = [0, *(row.updated + more for row in rows for more in (0, 1)), *range(0, 12 * minute, minute)]
+            for since in times:
+                query = {"since": since, "statuses": chosen.choice(((), ("failed",), ("running", "failed")))}
+                expected = [row.run_id for row in matching_runs(RunQuery(**query), rows, lambda _: None, ())]
+                found, last = list[str](), ""
+                while page := _ids(journal, chosen.choice((1, 5, 30)), last, **query):
+                    found += page
+                    last = page[-1]
+                assert found == expected, query
 
     def test_runs_are_counted_by_status(self) -> None:
         with self.journal() as journal:

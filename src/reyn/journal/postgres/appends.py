@@ -23,7 +23,7 @@ from reyn.journal.port import Batch, admit
 from reyn.journal.postgres import shares
 from reyn.journal.postgres.link import change, fetch
 from reyn.journal.postgres.shares import POSTED, Shares
-from reyn.journal.rows import COLUMNS, FIXED, Head, Spent, add_charges, decode_head, encode_state, state_of
+from reyn.journal.rows import ACTIVITY, COLUMNS, FIXED, Head, Spent, add_charges, decode_head, encode_state, state_of
 from reyn.journal.spending import Posting
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _MAX_HEADS = 8_192
 _MAX_STORED = 65_536
 
 SELECT_HEAD = f"SELECT id, {', '.join(COLUMNS)}, hash, state FROM runs"  # noqa: S608 - constants
-_CHANGING = ("seq", "updated", "hash", "state", "status", "taken", "charged", "reserving")
+_CHANGING = ("seq", "updated", "hash", "state", "status", "taken", "charged", "reserving", "active")
 _UPDATE = f"""
 WITH run AS (
     UPDATE runs SET {", ".join(f"{name} = %({name})s" for name in _CHANGING)},
@@ -309,6 +309,7 @@ class Appender:
             "taken": row.messages_taken,
             "charged": spent[-1].day if spent else "",
             "reserving": row.reserved is not None and not row.imported,
+            "active": row.updated // ACTIVITY,
             "fence": self._leases.fence_of(batch.run_id),
             "epoch": self._epoch,
             "hashes": bytes(hashes),

@@ -34,10 +34,12 @@ CREATE TABLE runs (
     rules int NOT NULL, started bigint NOT NULL, parent text COLLATE "C" NOT NULL, fork_of text COLLATE "C" NOT NULL,
     fork_seq bigint NOT NULL, imported text NOT NULL, seq bigint NOT NULL, updated bigint NOT NULL, hash bytea NOT NULL,
     state bytea NOT NULL, status text NOT NULL, taken bigint NOT NULL, charged text NOT NULL, reserving bool NOT NULL,
-    fence bigint NOT NULL DEFAULT 0, unindexed bigint NOT NULL DEFAULT 1) WITH (fillfactor = 70);
+    fence bigint NOT NULL DEFAULT 0, active bigint NOT NULL, unindexed bigint NOT NULL DEFAULT 1)
+    WITH (fillfactor = 70);
 CREATE INDEX runs_by_start ON runs (started, run_id);
 CREATE INDEX runs_by_status ON runs (status, started, run_id);
 CREATE INDEX runs_by_skill ON runs (skill, status, started, run_id);
+CREATE INDEX runs_by_activity ON runs (status, active) WHERE active > started / 60000000;
 CREATE INDEX runs_unindexed ON runs (id) WHERE unindexed > 0;
 CREATE INDEX runs_by_parent ON runs (parent) WHERE parent <> '';
 CREATE INDEX runs_by_origin ON runs (fork_of) WHERE fork_of <> '';
