@@ -30,9 +30,9 @@ BOUND_MS = 200.0
 _PAGE = 50
 # Ten runs a second; one in a hundred has its last event a day after its start.
 _STARTED = "n * 100000"
-_UPDATED = f"({_STARTED} + CASE WHEN mod(n, 100) = 0 THEN 86400000000 ELSE 0 END)"
+_UPDATED = f"({_STARTED} + CASE WHEN n / 100 * 100 = n THEN 86400000000 ELSE 0 END)"
 _TIMES = f"{_STARTED}, {_UPDATED}, status, {_UPDATED} / 60000000, 0"
-_WORDS = "'run' || n || ' skill ' || CASE WHEN mod(n, 1000) = 0 THEN 'rare' ELSE 'common' END"
+_WORDS = "'run' || n || ' skill ' || CASE WHEN n / 1000 * 1000 = n THEN 'rare' ELSE 'common' END"
 
 
 def _begin(journal: Journal) -> None:
@@ -129,7 +129,8 @@ def _postgres(count: int) -> bool:
             database = urlsplit(address.conninfo).path.lstrip("/")
             server.execute(
                 f"INSERT INTO reyn.runs ({names}, taken, charged, reserving) SELECT 'run-' || n, 'skill', {_TIMES},"
-                f" {same}, 0, '', false FROM generate_series(1, %s) AS n, (SELECT * FROM reyn.runs LIMIT 1) AS one",
+                f" {same}, 0, '', false "
+                "FROM generate_series(1::bigint, %s) AS n, (SELECT * FROM reyn.runs LIMIT 1) AS one",
                 count,
                 database=database,
             )

@@ -104,7 +104,17 @@ def test_absurd_delivers_levels_of_priority_in_order(address: JournalAddress):
     asyncio.run(scenario())
 
 
-def test_a_worker_installs_absurd_again_if_it_is_removed_while_it_serves(server: Server, address: JournalAddress):
+async def _unexpected(run_id: str) -> None:
+    raise AssertionError(f"{run_id} is delivered")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DROP SCHEMA absurd CASCADE", 'DROP TABLE absurd."t_reyn.default.3" CASCADE', "DELETE FROM absurd.queues"],
+)
+def test_a_worker_installs_absurd_again_if_it_is_removed_while_it_serves(
+    server: Server, address: JournalAddress, statement: str
+):
     async def scenario() -> None:
         driven: list[str] = []
         serving = Serving(queues=("default",), concurrency=2)
@@ -112,7 +122,7 @@ def test_a_worker_installs_absurd_again_if_it_is_removed_while_it_serves(server:
         async def drive(run_id: str) -> None:
             driven.append(run_id)
             if driven == ["a"]:  # its task is lost, and another one comes
-                await asyncio.to_thread(server.execute, "DROP SCHEMA absurd CASCADE", database=database_of(address))
+                await asyncio.to_thread(server.execute, statement, database=database_of(address))
                 journal.append("b", 1, [], [], [Wake("b", queue="default")])
             elif "b" in driven:
                 serving.stop.set()
@@ -127,6 +137,15 @@ def test_a_worker_installs_absurd_again_if_it_is_removed_while_it_serves(server:
             assert {*driven} == {"a", "b"}
 
     asyncio.run(scenario())
+
+
+def test_an_absurd_that_lacks_a_function_is_an_error_that_names_it(server: Server, address: JournalAddress):
+    with closing(PostgresJournal(address)) as journal:
+        Absurd(journal).install(["default"])
+        server.execute("DROP FUNCTION absurd.claim_task CASCADE", database=database_of(address))
+        with pytest.raises(EngineUnavailable, match=r"is damaged: function absurd\.claim_task") as caught:
+            asyncio.run(Absurd(journal).serve(_unexpected, Serving(queues=("default",), concurrency=1)))
+        assert "no wake is lost" in caught.value.hint
 
 
 def test_another_engine_takes_over_what_absurd_has(address: JournalAddress):

@@ -110,13 +110,32 @@ class Absurd:
             values = (served, self._name, max(1, round(self.lease)), limit)
             return [Task(run, _Key(name, task, wake)) for name, task, run, wake in fetch(connection, query, values)]
 
-        try:
-            return self._link.run(take)
-        except StoreUnavailable as error:
-            if not isinstance(error.__cause__, _REMOVED):
-                raise
-        self.install(queues)  # Absurd was removed meanwhile; this hands over all wakes again
-        return self._link.run(take)
+        error: Exception | None = None
+        for repair in (self.install, self._make_queues_anew, None):  # each hands over all wakes again
+            try:
+                return self._link.run(take)
+            except StoreUnavailable as failure:
+                error = failure.__cause__
+                if not isinstance(error, _REMOVED):
+                    raise
+            if repair is not None:
+                repair(queues)
+        raise EngineUnavailable(
+            f"Absurd in `{self._journal.address}` is damaged: {str(error).splitlines()[0]}",
+            hint="Repair it. If nothing else uses it, remove the schema `absurd`: the next worker installs it again, "
+            "and no wake is lost.",
+        )
+
+    def _make_queues_anew(self, queues: Sequence[str]) -> None:
+        """Replace the queues of this journal, of which tables were removed."""
+
+        def drop(connection: PgConnection) -> None:
+            query = "SELECT absurd.drop_queue(queue_name) FROM absurd.queues WHERE starts_with(queue_name, %s)"
+            fetch(connection, query, (f"{self._journal.address.schema}.",))
+            _prepare(connection, self._journal.address)
+
+        self._link.run(drop)
+        self.install(queues)
 
     def renew(self, tasks: Collection[Task]) -> list[Task]:
         query, seconds = "SELECT absurd.extend_claim(%s, %s::uuid, %s)", max(1, round(self.lease))
