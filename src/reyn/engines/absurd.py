@@ -110,7 +110,7 @@ class Absurd:
             values = (served, self._name, max(1, round(self.lease)), limit)
             return [Task(run, _Key(name, task, wake)) for name, task, run, wake in fetch(connection, query, values)]
 
-        error: Exception | None = None
+        error: BaseException | None = None
         for repair in (self.install, self._make_queues_anew, None):  # each hands over all wakes again
             try:
                 return self._link.run(take)
