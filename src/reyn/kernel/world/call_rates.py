@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reyn.journal.rates import RateReason, RateSlice
     from reyn.models.endpoints import Wait
 
-    OnWait = Callable[[RateReason, int], Awaitable[None]]
+    OnRateWait = Callable[[RateReason, int], Awaitable[None]]
 
 R = TypeVar("R")
 
@@ -74,7 +74,7 @@ class CallRate:
         self._seconds = SLICE_SECONDS
 
     @asynccontextmanager
-    async def call(self, tokens: int, limits: RateLimits, on_wait: OnWait) -> AsyncIterator[RatedCall]:
+    async def call(self, tokens: int, limits: RateLimits, on_wait: OnRateWait) -> AsyncIterator[RatedCall]:
         """Wait until the rates admit a call, which begins with the block.
 
         Args:
@@ -94,7 +94,7 @@ class CallRate:
                 with self._lock:
                     self._change(number, 0, call.tokens - tokens)
 
-    async def _admit(self, tokens: int, limits: RateLimits, on_wait: OnWait) -> int:
+    async def _admit(self, tokens: int, limits: RateLimits, on_wait: OnRateWait) -> int:
         """Wait until a slice admits a call; return the number of the slice."""
         is_reported = False
 
