@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from reyn.client.values import Resource, row_of_view
+import msgspec
+
+from reyn.client.values import Resource, StartedRun
+from reyn.journal import RunRow
 
 if TYPE_CHECKING:
     from reyn.client.transport import Transport
-    from reyn.journal import RunRow
     from reyn.models import Image
+
+
+class _Said(msgspec.Struct, frozen=True):
+    messages: list[dict[str, Any]]
+
+
+class _Open(msgspec.Struct, frozen=True):
+    run: RunRow
 
 
 def _chat(run: str, rest: str = "") -> str:
@@ -29,12 +39,11 @@ class RemoteConversations:
     ) -> str:
         """Begin a conversation with a message; return its run."""
         body = {"text": text, "agent": agent, "run_id": run_id, "images": _sent(images)}
-        return str((await self._transport.call("POST", "/api/conversations", dict[str, Any], body))["run_id"])
+        return (await self._transport.call("POST", "/api/conversations", StartedRun, body)).run_id
 
     async def messages(self, run: str) -> list[Resource]:
         """Return the messages of a conversation."""
-        found = await self._transport.call("GET", _chat(run), dict[str, Any])
-        return [Resource(one) for one in found["messages"]]
+        return [Resource(one) for one in (await self._transport.call("GET", _chat(run), _Said)).messages]
 
     async def say(self, run: str, text: str, *, images: Sequence[Image] = ()) -> None:
         """Say something in a conversation. The server executes it, if no other process does."""
@@ -42,7 +51,7 @@ class RemoteConversations:
 
     async def check_open(self, run: str) -> RunRow:
         """Return a conversation that takes messages."""
-        return row_of_view((await self._transport.call("GET", _chat(run), dict[str, Any]))["run"])
+        return (await self._transport.call("GET", _chat(run), _Open)).run
 
     async def rename(self, run: str, title: str) -> None:
         """Give a conversation a title; an empty one removes it."""
@@ -50,9 +59,7 @@ class RemoteConversations:
 
     async def copy(self, run: str, *, run_id: str | None = None) -> str:
         """Copy a conversation with everything that was completed; return the run of the copy."""
-        return str(
-            (await self._transport.call("POST", _chat(run, "/copy"), dict[str, Any], {"run_id": run_id}))["run_id"]
-        )
+        return (await self._transport.call("POST", _chat(run, "/copy"), StartedRun, {"run_id": run_id})).run_id
 
     async def abort_turn(self, run: str, reason: str = "") -> None:
         """Abort the turn in progress of a conversation. The conversation can be continued."""

@@ -9,8 +9,9 @@ from urllib.parse import quote
 import msgspec
 
 from reyn.client.runs import run_address
-from reyn.client.values import Resource, row_of_view
+from reyn.client.values import Resource
 from reyn.errors import Finding
+from reyn.journal import RunRow
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.results import Approval
 from reyn.journal.submission import DEFAULT_QUEUE
@@ -22,7 +23,32 @@ from reyn.skills.cases import TrialReport
 
 if TYPE_CHECKING:
     from reyn.client.transport import Transport
-    from reyn.journal import RunRow
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Linted(msgspec.Struct, frozen=True):
+    findings: list[Finding]
+
+
+class _WithCases(msgspec.Struct, frozen=True):
+    cases: list[str]
+
+
+class _Models(msgspec.Struct, frozen=True):
+    default: str
+    models: list[ModelStatus]
+
+
+class _ShownApproval(msgspec.Struct, frozen=True):
+    id: int
+    is_effective: bool
+
+
+def _agent(name: str) -> str:
+    return f"/api/agents/{quote(name, safe='')}"
 
 
 def _skill(name: str, rest: str = "") -> str:
@@ -37,7 +63,7 @@ class RemoteProject:
 
     async def skill_names(self) -> list[str]:
         """Return the names of the skills."""
-        return [one["name"] for one in await self._transport.call("GET", "/api/skills", list[dict[str, Any]])]
+        return [one.name for one in await self._transport.call("GET", "/api/skills", list[_Named])]
 
     async def skill(self, name: str) -> Resource:
         """Return a skill: what it takes and returns, its graph, and the findings of lint."""
@@ -45,21 +71,21 @@ class RemoteProject:
 
     async def agent_names(self) -> list[str]:
         """Return the names of the agents."""
-        return [one["name"] for one in await self._transport.call("GET", "/api/agents", list[dict[str, Any]])]
+        return [one.name for one in await self._transport.call("GET", "/api/agents", list[_Named])]
 
     async def agent(self, name: str) -> Resource:
         """Return an agent: what it is told, sees and may do, and the findings of lint."""
-        return Resource(await self._transport.call("GET", f"/api/agents/{quote(name, safe='')}", dict[str, Any]))
+        return Resource(await self._transport.call("GET", _agent(name), dict[str, Any]))
 
     async def lint(self, skill: str) -> list[Finding]:
         """Return every finding about a skill, or about an agent, as `agent:NAME`, sorted by position."""
         agent = skill.removeprefix(AGENT_PREFIX)
-        found = await (self.skill(skill) if agent == skill else self.agent(agent))
-        return msgspec.convert(found.findings, list[Finding])
+        path = _skill(skill) if agent == skill else _agent(agent)
+        return (await self._transport.call("GET", path, _Linted)).findings
 
     async def cases(self, skill: str) -> list[str]:
         """Return the names of the cases of a skill."""
-        return list((await self.skill(skill)).cases)
+        return (await self._transport.call("GET", _skill(skill), _WithCases)).cases
 
     async def try_cases(self, skill: str, case: str | None = None) -> TrialReport:
         """Run the cases of a skill on the server with their scripted answers, in memory and without effects outside."""
@@ -67,12 +93,11 @@ class RemoteProject:
 
     async def models(self) -> list[ModelStatus]:
         """Return the configured models and those that can be pulled, with their availability."""
-        found = await self._transport.call("GET", "/api/models", dict[str, Any])
-        return msgspec.convert(found["models"], list[ModelStatus])
+        return (await self._transport.call("GET", "/api/models", _Models)).models
 
     async def default_model(self) -> str:
         """Return the model that the setting `model` names; empty if there is none."""
-        return str((await self._transport.call("GET", "/api/models", dict[str, Any]))["default"])
+        return (await self._transport.call("GET", "/api/models", _Models)).default
 
 
 class RemotePermissions:
@@ -96,8 +121,8 @@ class RemotePermissions:
 
     async def is_effective(self, approval: Approval) -> bool:
         """Return whether a standing approval was given in the project."""
-        found = await self._transport.call("GET", "/api/approvals", list[dict[str, Any]])
-        return any(one["id"] == approval.id and one["is_effective"] for one in found)
+        found = await self._transport.call("GET", "/api/approvals", list[_ShownApproval])
+        return any(one.id == approval.id and one.is_effective for one in found)
 
     async def revoke(self, approval_id: int) -> None:
         """Remove a standing approval."""
@@ -119,7 +144,7 @@ class RemoteWorkers:
     ) -> RunRow:
         """Let workers execute a run that was interrupted or waits. It stays with them."""
         body = {"queue": queue, "priority": priority, "labels": list(labels)}
-        return row_of_view(await self._transport.call("POST", run_address(run, "/submit"), dict[str, Any], body))
+        return await self._transport.call("POST", run_address(run, "/submit"), RunRow, body)
 
     async def all(self) -> list[WorkerReport]:
         """Return what each worker reported last."""

@@ -9,9 +9,10 @@ from reyn.client.conversations import RemoteConversations
 from reyn.client.project import RemotePermissions, RemoteProject, RemoteWorkers
 from reyn.client.runs import RemoteRuns, run_address
 from reyn.client.transport import Transport
-from reyn.client.values import RemoteReply, row_of_view
+from reyn.client.values import RemoteReply, StartedRun
 from reyn.context.transcript import normalize
 from reyn.errors import RunNotFound
+from reyn.journal import RunRow
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.models import Message
 from reyn.runtime.run_stream import RunStream
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from reyn.journal import RunRow
     from reyn.journal.results import RunResult
     from reyn.kernel.world.inbox import PostedReply
     from reyn.kernel.world.services import Listener
@@ -97,8 +97,8 @@ class Client:
         body |= {"history": [_sent(one) for one in normalize(history)], "images": list(images)}
         after = await self._seen(run_id) if run_id is not None and listener is not None else 0
         if not wait:
-            row = await self._transport.call("POST", "/api/runs", dict[str, Any], body)
-            return await self.runs.result(row["run_id"])
+            started = await self._transport.call("POST", "/api/runs", StartedRun, body)
+            return await self.runs.result(started.run_id)
         return await self._started("/api/runs", body, lambda _: after, listener, on_delta)
 
     async def submit(
@@ -114,7 +114,7 @@ class Client:
         """Start a run that workers execute, and return at once. The arguments are those of `OSRuntime.submit`."""
         body: dict[str, Any] = {"skill": skill, "input": input, "run_id": run_id, "queue": queue, "priority": priority}
         body["labels"] = list(labels)
-        return row_of_view(await self._transport.call("POST", "/api/submissions", dict[str, Any], body))
+        return await self._transport.call("POST", "/api/submissions", RunRow, body)
 
     async def resume(
         self,
@@ -150,7 +150,7 @@ class Client:
         body = {"at": at, "model": model, "input": input, "skill": skill, "run_id": run_id}
         body |= {"instructions": dict(instructions or {}), "answer": answer}
         path = run_address(run, "/fork")
-        return await self._started(path, body, lambda row: int(row["fork_seq"]), listener, on_delta)
+        return await self._started(path, body, lambda started: started.fork_seq, listener, on_delta)
 
     async def rerun(
         self,
@@ -212,12 +212,12 @@ class Client:
         self,
         path: str,
         body: dict[str, Any],
-        after: Callable[[dict[str, Any]], int],
+        after: Callable[[StartedRun], int],
         listener: Listener | None,
         on_delta: OnDelta | None,
     ) -> RunResult:
-        row = await self._transport.call("POST", path, dict[str, Any], body)
-        return await self._followed(row["run_id"], after(row) if listener else row["seq"], listener, on_delta)
+        started = await self._transport.call("POST", path, StartedRun, body)
+        return await self._followed(started.run_id, after(started) if listener else started.seq, listener, on_delta)
 
     async def _followed(self, run: str, after: int, listener: Listener | None, on_delta: OnDelta | None) -> RunResult:
         async for event in self.runs.watch(run, after, with_children=listener is not None, on_delta=on_delta):

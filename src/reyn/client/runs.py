@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from reyn.client.transport import decoded
-from reyn.client.values import event_of, row_of_view
+from reyn.client.values import EventFields, RunAndResult
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
 from reyn.context.messages import MemoryEntry
@@ -17,12 +17,11 @@ from reyn.errors import GatewayError, NextAction, RunNotFound
 from reyn.journal import ENDED, Event, InboxMessage, RunRow
 from reyn.journal.family import OpenQuestion
 from reyn.journal.listing import RunQuery
-from reyn.journal.results import RunResult
 from reyn.journal.summary import RunSummary
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.models import Delta
-from reyn.runs.decisions import RecordedDecision
+from reyn.runs.decisions import PromptMessage, RecordedDecision
 from reyn.runs.diff import DiffReport
 from reyn.runs.frames import VisitContext
 from reyn.runs.prune import PruneReport
@@ -34,15 +33,26 @@ from reyn.runs.watching import RunWatch
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from reyn.client.transport import Transport
+    from reyn.client.transport import ServerSentEvent, Transport
     from reyn.context.budget import FrameSection
     from reyn.journal import Status
+    from reyn.journal.results import RunResult
     from reyn.kernel.world.watchers import OnDelta
     from reyn.runs.usage import Grouping
 
 T = TypeVar("T")
 _PAGE = 500
 _ALL = RunQuery()
+
+
+class _ListedRuns(msgspec.Struct, frozen=True):
+    runs: list[RunRow]
+    next: str | None
+    unindexed: int
+
+
+class _DiffText(msgspec.Struct, frozen=True):
+    text: str
 
 
 def run_address(run: str, rest: str = "") -> str:
@@ -67,7 +77,7 @@ class RemoteRuns:
 
     async def find(self, run: str) -> RunRow:
         """Return a run by its id, or by a unique prefix of it."""
-        return row_of_view((await self._details(run))["run"])
+        return (await self._details(run)).run.row
 
     async def all(self) -> list[RunRow]:
         """Return all runs, newest first. `page` and `select` do not read all of them."""
@@ -83,8 +93,8 @@ class RemoteRuns:
         """
         wanted: dict[str, Any] = {"limit": limit, "after": after, "top": str(query.top).lower()}
         wanted |= {"status": list(query.statuses), "skill": query.skill, "since": query.since, "search": query.search}
-        page = await self._transport.call("GET", "/api/runs", dict[str, Any], query=wanted)
-        return RunPage([row_of_view(row) for row in page["runs"]], page["next"], page["unindexed"])
+        page = await self._transport.call("GET", "/api/runs", _ListedRuns, query=wanted)
+        return RunPage(page.runs, page.next, page.unindexed)
 
     async def select(self, query: RunQuery = _ALL) -> AsyncIterator[RunRow]:
         """Yield the runs of a query, newest first, reading them page by page."""
@@ -101,7 +111,7 @@ class RemoteRuns:
         """Return the sub-runs of a run and theirs, each after its parent."""
         found: dict[str, RunRow] = {}
         while True:
-            page = [row_of_view(row) for row in await self._read(run, "/children", list[Any], {"start": len(found)})]
+            page = await self._read(run, "/children", list[RunRow], {"start": len(found)})
             if not page:
                 return [*found.values()]
             if any(row.run_id in found for row in page):
@@ -110,36 +120,35 @@ class RemoteRuns:
 
     async def root_run(self, row: RunRow) -> RunRow:
         """Return the run that started a run and the runs above it."""
-        root = (await self._details(row.run_id))["run"]["root_run"]
+        root = (await self._details(row.run_id)).run.root_run
         return row if root == row.run_id else await self.find(root)
 
     async def display_status(self, row: RunRow) -> str:
         """Return the status of a run that users see."""
-        return str((await self._details(row.run_id))["run"]["display_status"])
+        return (await self._details(row.run_id)).run.display_status
 
     async def next_action(self, row: RunRow) -> NextAction | None:
         """Return the operation that continues a run."""
-        return msgspec.convert((await self._details(row.run_id))["run"]["next"], NextAction | None)
+        return (await self._details(row.run_id)).run.next
 
     async def open_question(self, row: RunRow) -> OpenQuestion | None:
         """Return the open question of a run or of one of its descendants."""
-        asked = (await self._details(row.run_id))["run"]["question"]
+        asked = (await self._details(row.run_id)).run.question
         if asked is None:
             return None
-        value = {"row": (await self._details(asked["run_id"]))["run"], **asked}
-        return msgspec.convert(value, OpenQuestion)
+        return OpenQuestion(await self.find(asked.run_id), asked.question, asked.is_answered)
 
     async def question_text(self, question: OpenQuestion) -> str:
         """Return the whole text of a question: of an approval, what exactly will be executed."""
-        asked = (await self._details(question.run_id))["run"]["question"]
-        return str(asked["text"]) if asked is not None else question.question.message
+        asked = (await self._details(question.run_id)).run.question
+        return asked.text if asked is not None else question.question.message
 
     async def events(self, run: str, after: int = 0) -> AsyncIterator[Event]:
         """Yield the events of a run after a sequence number."""
         while True:
-            found = await self._transport.call("GET", run_address(run, "/events"), list[Any], query={"after": after})
-            for value in found:
-                event = event_of(value)
+            found = await self._read(run, "/events", list[EventFields], {"after": after})
+            for fields in found:
+                event = fields.event
                 if event.seq <= after:
                     raise GatewayError("the server sent an event again")
                 after = event.seq
@@ -157,7 +166,7 @@ class RemoteRuns:
 
     async def result(self, run: str) -> RunResult:
         """Return the result of a run as recorded so far."""
-        return msgspec.convert((await self._details(run))["result"], RunResult)
+        return (await self._details(run)).result
 
     async def changed_files(self, run: str) -> dict[str, str]:
         """Return the files that a run and its descendants changed."""
@@ -200,14 +209,20 @@ class RemoteRuns:
     ) -> AsyncGenerator[Event]:
         query = {"follow": follow, "children": with_children, "deltas": on_delta is not None}
         seen: dict[str, int] = {}
-        async for sent in self._transport.events(run_address(run, "/stream"), after, query):
-            if sent.event == "event":
-                event = event_of(decoded(sent.data, dict[str, Any]))
-                if event.seq > seen.get(event.run_id, 0):  # a child's events may come again with a new connection
-                    seen[event.run_id] = event.seq
-                    yield event
-            elif sent.event == "delta" and on_delta is not None:
+
+        def take(sent: ServerSentEvent) -> Event | None:
+            if sent.event == "delta" and on_delta is not None:
                 on_delta(decoded(sent.data, Delta))
+            if sent.event != "event":
+                return None
+            event = decoded(sent.data, EventFields).event
+            if event.seq <= seen.get(event.run_id, 0):  # a child's events may come again with a new connection
+                return None
+            seen[event.run_id] = event.seq
+            return event
+
+        async for event in self._transport.events(run_address(run, "/stream"), take, after, query):
+            yield event
 
     # -- prompts --------------------------------------------------------------------------------------
 
@@ -218,8 +233,8 @@ class RemoteRuns:
     async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing."""
         body = {"answer": answer}
-        found = await self._transport.call("POST", run_address(run, "/prompt"), list[dict[str, str]], body)
-        return [(one["role"], one["text"]) for one in found]
+        found = await self._transport.call("POST", run_address(run, "/prompt"), list[PromptMessage], body)
+        return [(one.role, one.text) for one in found]
 
     async def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value."""
@@ -264,7 +279,7 @@ class RemoteRuns:
 
     async def file_diff(self, run: str, path: str) -> str:
         """Return the diff of a file that a run and its descendants changed, from its first state to its last."""
-        return str((await self._read(run, "/file-diff", dict[str, Any], {"path": path}))["text"])
+        return (await self._read(run, "/file-diff", _DiffText, {"path": path})).text
 
     async def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first."""
@@ -287,8 +302,8 @@ class RemoteRuns:
         async for line in self._transport.lines(run_address(run, "/export")):
             yield line
 
-    async def _details(self, run: str) -> dict[str, Any]:
-        return dict(await self._transport.call("GET", run_address(run), dict[str, Any]))
+    async def _details(self, run: str) -> RunAndResult:
+        return await self._transport.call("GET", run_address(run), RunAndResult)
 
     async def _read(self, run: str, rest: str, result: type[T], query: dict[str, Any] | None = None) -> T:
         return await self._transport.call("GET", run_address(run, rest), result, query=query)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_SECONDS = 60
+_SECONDS, _MAX_DIGITS = 60, 16
 MAX_RESPONSE = 64_000_000
 """The bytes of a response, of an event of a stream and of a line of an archive. A server that sends more is left."""
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 2.0, 2.0)
-"""Seconds before each attempt to continue a stream that broke. With an event, counting begins anew."""
+"""Seconds before each attempt to continue a stream that broke. With a new event, counting begins anew."""
 
 
 class ServerSentEvent(NamedTuple):
@@ -89,11 +89,19 @@ class Transport:
             raise ServerUnavailable(f"the response broke: {str(error) or type(error).__name__}") from error
 
     async def events(
-        self, path: str, after: int = 0, query: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[ServerSentEvent]:
-        """Yield the events of a stream. A connection that breaks is opened again, after the last event.
+        self,
+        path: str,
+        take: Callable[[ServerSentEvent], T | None],
+        after: int = 0,
+        query: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[T]:
+        """Yield what `take` makes of the events of a stream; `None` for those that bring nothing new.
+
+        A connection that breaks is opened again, after the last event, unless connections bring nothing new again and
+        again.
 
         Raises:
+            ReynError: The error of the server, in its own class.
             ServerUnavailable: The server cannot be reached again.
         """
         failures = 0
@@ -106,10 +114,12 @@ class Transport:
                 async with self._http.stream("GET", path, **options) as response:
                     await _check(response)
                     async for event in _parsed(response):
-                        failures = 0
-                        if event.id.isdecimal():
-                            after = int(event.id)
-                        yield event
+                        if event.event == "problem":
+                            raise error_of(event.data, response.status_code)
+                        after = _seq_of(event.id, after)
+                        if (found := take(event)) is not None:
+                            failures = 0
+                            yield found
                         if event.event == "end":
                             return
             except self._error as broken:
@@ -123,6 +133,11 @@ class Transport:
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
+
+
+def _seq_of(identity: str, before: int) -> int:
+    """Return the sequence number that an event of a stream has; if it has none, that of the event before."""
+    return int(identity) if identity.isdecimal() and len(identity) <= _MAX_DIGITS else before
 
 
 async def _check(response: httpx2.Response) -> None:
@@ -209,9 +224,10 @@ def error_of(content: bytes, status: int) -> ReynError:
     """Return the error of a problem document, in the class of its code."""
     try:
         problem = decoded(content, dict[str, Any])
-        code, text, hint = problem.get("code", ""), str(problem["detail"]), str(problem.get("hint", ""))
-    except (GatewayError, KeyError):
-        return GatewayError(f"the server answered with the status {status}")
+        code, text, hint = problem.get("code", ""), str(problem.get("detail", "")), str(problem.get("hint", ""))
+    except GatewayError:
+        code, text, hint = "", "", ""
+    text = text or f"the server answered with the status {status}"
     kind = next((one for one in all_errors() if one.code == code), GatewayError)
     error = kind.__new__(kind)
     ReynError.__init__(error, text, hint=hint)
