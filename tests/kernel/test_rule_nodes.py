@@ -95,6 +95,17 @@ def test_an_error_of_evaluation_fails_the_visit_with_position_and_values(tmp_pat
     assert project.resume([], retry=True).status == "failed"
 
 
+def test_an_artifact_that_is_not_made_has_read_nothing(tmp_path: Path):
+    note = '{type: note, data: {text: "${run.started}"}}'
+    rules = f'    - {{when: "data.amount < 1.0", to: end, artifact: {note}}}\n    - {{else: pay}}\n'
+    write_rules(tmp_path, rules, graph="  pay: [end]\n")
+    project = Project(tmp_path)
+    assert project.run("claims", [finish()], FOOD).ok
+    assert project.events("rule_matched")[0]["read"].keys() == {"data.amount"}
+    assert project.run("claims", [], {"amount": 0, "kind": "food"}, run_id="none").ok
+    assert project.events("rule_matched", run_id="none")[0]["read"].keys() == {"data.amount", "run.started"}
+
+
 def test_an_artifact_without_a_value_names_the_text_the_position_and_the_values(tmp_path: Path):
     data = '{text: "${data.kind}", more: ["x", "costs ${100.0 / data.amount}"]}'
     note = {"type": "object", "properties": {"text": {"type": "string"}, "more": {"type": "array"}}}

@@ -67,7 +67,7 @@ def first_match(
     tried: list[Expression] = []
     for number, compiled in enumerate(rules, start=1):
         where = f"node `{entry.phase}`, rule {number}"
-        tried += compiled.expressions
+        tried += [compiled.when] if compiled.when is not None else []
         _check(compiled.problems, where)
         if compiled.when is not None and not _is_true(compiled.when, values, where):
             continue
@@ -76,7 +76,8 @@ def first_match(
         except EvaluationError as error:
             at = place_in(error, "artifact", "data")
             raise ConditionFault(f"{where}, {at}: {fault_text(error, compiled.expressions, values)}") from error
-        rule, read = compiled.rule, readings(tried, values)
+        made = compiled.data.expressions if compiled.data is not None else []
+        rule, read = compiled.rule, readings([*tried, *made], values)
         tape.emit(kinds.RuleMatched(entry.phase, entry.visit, number, rule.when or "", rule.to, read))
         return compiled, data
     raise ConditionFault(f"node `{entry.phase}`: no rule matches, and there is no `else`")
