@@ -23,6 +23,16 @@ def test_show_names_the_rule_and_what_it_read(here: Path, reyn):
     assert (step["next"], step["rule"], step["read"]["data.amount"]) == ("end", 3, 80)
 
 
+def test_show_writes_values_as_expressions_do(here: Path, reyn):
+    step = "preprocessor:\n  - run_op: {op: {kind: file, op: read, path: gone}, into: local.found, on_error: empty}\n"
+    rules = '    - {when: "local.found == null && 1 == visits.decide", to: pay}\n    - {else: pay}\n'
+    node = f"type: phase\nname: decide\ninput: claim\n{step}"
+    write_rules(here, rules, graph="  pay: [end]\n", node_file=node)
+    write_answers(here, finish())
+    assert reyn("run", "claims", FOOD, "--run-id", "a").code == 0
+    assert "local.found: null, visits.decide: 1\n" in reyn("show", "a").out
+
+
 def test_diff_names_the_values_that_differ(here: Path, reyn):
     write_rules(here)
     reyn("run", "claims", FOOD, "--run-id", "a")

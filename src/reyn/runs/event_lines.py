@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from reyn.journal import Body, kinds
 
 _SECOND = 1_000_000
@@ -110,5 +112,6 @@ def error_line(body: Body) -> Shown | None:
 
 
 def _read_text(read: dict[str, Any]) -> str:
-    """Return the values that an expression has read."""
-    return f" {', '.join(f'{path}: {to_line(str(value), 40)}' for path, value in read.items())}" if read else ""
+    """Return the values that an expression has read: a text as it is, any other value as JSON."""
+    texts = {path: one if isinstance(one, str) else msgspec.json.encode(one).decode() for path, one in read.items()}
+    return f" {', '.join(f'{path}: {to_line(text, 40)}' for path, text in texts.items())}" if read else ""

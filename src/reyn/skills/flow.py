@@ -117,12 +117,7 @@ def follow(
         elif step.into == LOCAL_ROOT:
             errors.append(PathError(index, ("into",), f"cannot bind `{LOCAL_ROOT}`: name a value, `{LOCAL_ROOT}.NAME`"))
         elif step.into is not None:
-            bound = _bind(
-                schema,
-                step.into.split("."),
-                _result_schema(step, result_type),
-                is_certain=step.on_error in ("fail", "result"),
-            )
+            bound = _bind(schema, step.into.split("."), _bound_schema(step, result_type), step.on_error != "skip")
             if bound is None:
                 message = f"cannot bind `{step.into}`: its parent is not an object"
                 errors.append(PathError(index, ("into",), message))
@@ -264,18 +259,25 @@ def _result_schema(step: AnyStep, result_type: Callable[[str], ArtifactType | No
     return RESULT_SCHEMA
 
 
-def _bind(schema: Schema, words: list[str], result: Schema, *, is_certain: bool) -> Schema | None:
+def _bound_schema(step: AnyStep, result_type: Callable[[str], ArtifactType | None]) -> Schema:
+    """Return the schema of what a step binds: any value if it may leave what is there, or the result, perhaps null."""
+    if step.on_error == "skip" or (step.on_error == "empty" and isinstance(step, Iterate)):
+        return True
+    result = _result_schema(step, result_type)
+    return {"anyOf": [result, {"type": "null"}]} if step.on_error == "empty" and result is not True else result
+
+
+def _bind(schema: Schema, words: list[str], result: Schema, is_certain: bool) -> Schema | None:
     """Return the schema with a result bound at a path; `None` if the path has no parent object.
 
-    A result that is not certain may be missing, or null.
+    A result that is not certain may be missing.
     """
     if isinstance(schema, bool):
         return schema or None
     if len(words) == 1:
-        bound = result if is_certain else True
         is_possible = words[0] and _allows_type(schema, "object")
-        return with_property(schema, words[0], bound, is_required=is_certain) if is_possible else None
-    inner = _bind(_child(schema, words[0]), words[1:], result, is_certain=is_certain)
+        return with_property(schema, words[0], result, is_required=is_certain) if is_possible else None
+    inner = _bind(_child(schema, words[0]), words[1:], result, is_certain)
     return None if inner is None else with_property(schema, words[0], inner, is_required=is_certain)
 
 
