@@ -114,6 +114,38 @@ def test_a_broken_entry_has_one_finding(tmp_path: Path, cases: list[tuple[Place,
     assert several == {}
 
 
+STATE: dict[str, Any] = {
+    "trip": {"latest": "note"},
+    "steps": {"append": "note", "max": 5},
+    "spent": {"sum": "note.data.amount"},
+}
+STATE_PLACES = [place for place in places(STATE) if place]
+
+
+@pytest.mark.parametrize("value", [*BAD, {}, "note"])
+def test_a_broken_field_of_the_state_has_one_finding(tmp_path: Path, value: Any):
+    amount = NOTE | {"properties": NOTE["properties"] | {"amount": {"type": "integer"}}}
+    several = {}
+    for place in STATE_PLACES:
+        state = copy.deepcopy(STATE)
+        parent: Any = state
+        for key in place[:-1]:
+            parent = parent[key]
+        parent[place[-1]] = value
+        folder = write_skill(
+            tmp_path,
+            "s",
+            {"a": ["end"]},
+            artifacts={"note": amount},
+            phase_keys={"a": "reads: [state.trip, state.steps, state.spent]\n"},
+            skill_keys=f"state: {json.dumps(state)}\n",
+        )
+        found = lint_skill(folder, vocabulary=VOCABULARY)
+        if len(found) > 1:
+            several[place] = [one.message for one in found]
+    assert several == {}
+
+
 @pytest.mark.parametrize(
     ("node", "place", "value", "message"),
     [

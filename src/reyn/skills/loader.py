@@ -184,6 +184,7 @@ class _Loader:
             | self.graph.parts(graph)
             | {
                 "phases": phases,
+                "state": state.fields,
                 "types": state.types | nodes.types,
                 "final_output": final_output or ANY_OBJECT,
                 "postprocessor": postprocessor,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reyn.documents import nearest
+from reyn.documents import check_keys, nearest
 from reyn.errors import codes
 from reyn.expressions.types import ANY, DOUBLE, INT, Type, kind_names, list_of, object_of, of_schema, union, words_for
 from reyn.skills.fan_out import schema_part
+from reyn.skills.front_matter import FRONT_MATTER
 from reyn.skills.state_fields import MAX_STATE_ITEMS, STATE_ROOT, StateField, state_name
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class StateReader:
     """Reads `state` of one skill, and collects findings about it.
 
     Attributes:
+        fields: The fields. One that has errors has no form, and any value.
         types: The artifact types that the fields follow.
         schema: The schema of the state; `None` if the skill has none.
     """
@@ -34,20 +36,21 @@ class StateReader:
         self, document: Document, fields: Mapping[str, StateField], folder: SkillFolder, artifacts: Artifacts
     ) -> None:
         self._document, self._folder = document, folder
-        self._fields = fields
+        broken = dict.fromkeys(_broken_fields(document), StateField())  # reported with their keys
+        self.fields = {**fields, **broken}
         self.types: dict[str, ArtifactType] = {}
-        for name, field in fields.items():
-            if self._is_consistent(name, field):
+        for name, field in self.fields.items():
+            if name not in broken and self._is_consistent(name, field):
                 found = artifacts.get(document, field.type, STATE_ROOT, name, _key(field))
                 if found is not None:
                     self.types[found.name] = found
                     self._check_number(name, field, found)
-        self.schema: Schema | None = state_schema(fields, self.types) if fields else None
+        self.schema: Schema | None = state_schema(self.fields, self.types) if self.fields else None
 
     def check_read(self, document: Document, name: str, *path: str | int) -> None:
         """Report a field of the state that a phase or a step reads and that the skill does not declare."""
-        if state_name(name) not in self._fields:
-            fix = nearest(state_name(name), self._fields) or f"declare it under `{STATE_ROOT}` in skill.md"
+        if state_name(name) not in self.fields:
+            fix = nearest(state_name(name), self.fields) or f"declare it under `{STATE_ROOT}` in skill.md"
             self._folder.report(document, codes.BAD_STATE, f"the skill has no `{name}`", *path, fix=fix)
 
     def _report(self, message: str, *path: str | int, fix: str) -> None:
@@ -85,6 +88,13 @@ class StateReader:
         elif not kind_names(found) <= _NUMBERS or not kind_names(found) - {"null"}:
             message = f"`{field.sum}` is {words_for(found)}; a sum needs a number"
             self._report(message, name, "sum", fix="write `type: number` or `type: integer` in the artifact's schema")
+
+
+def _broken_fields(document: Document) -> list[str]:
+    """Return the fields whose keys have errors."""
+    fields = document.value.get(STATE_ROOT) if isinstance(document.value, dict) else None
+    parts = {name: document.part(STATE_ROOT, name) for name in fields} if isinstance(fields, dict) else {}
+    return [name for name, part in parts.items() if check_keys(part, StateField, FRONT_MATTER)]
 
 
 def _key(field: StateField) -> str:
