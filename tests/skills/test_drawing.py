@@ -276,3 +276,29 @@ def test_a_fan_out_names_its_branches_in_every_format(tmp_path: Path):
     assert "split\n  │ one ⇉ write (note)\n  │ two ⇉ @other, need any\n  └─▶ last (pair)\n" in to_text(skill)
     assert '[/"split<br/>one ⇉ write (note)<br/>two ⇉ @other, need any"\\]' in to_mermaid(skill)
     assert '[label="split\\none ⇉ write (note)\\ntwo ⇉ @other, need any" shape=trapezium]' in to_dot(skill)
+
+
+def test_the_state_what_ops_fill_and_failures_of_branches_are_drawn_in_every_format(tmp_path: Path):
+    folder = write_skill(
+        tmp_path,
+        "fan",
+        {"split": ["last"], "last": ["end"]},
+        inputs={"last": "pair"},
+        ops={"last": "file"},
+        phase_keys={"last": "must: [file.write]\n"},
+        skill_keys=(
+            "nodes: {split: {all: {one: {do: write, output: note}}, on_item_error: collect, as: pair},"
+            " last: {fill: {text: ops.file.write.path}}}\n"
+            "state: {notes: {append: note, max: 3}, pair: {latest: pair}}\n"
+        ),
+    )
+    (folder / "phases/write.md").write_text("---\ntype: phase\nname: write\ninput: note\n---\nWrite.\n")
+    skill = load_skill(folder)
+    state = ["state notes: append note, max 3", "state pair: latest pair"]
+    text, mermaid, dot = to_text(skill), to_mermaid(skill), to_dot(skill)
+    assert text.startswith(f"● entry ─▶ split (note)\n  │ {state[0]}\n  │ {state[1]}\nsplit\n")
+    assert "  │ one ⇉ write (note), collect failures\n" in text
+    assert "last\n  │ fill text from ops.file.write.path\n" in text
+    assert f'start(["entry<br/>{state[0]}<br/>{state[1]}"])' in mermaid
+    assert f'state [label="{state[0]}\\n{state[1]}" shape=note]' in dot
+    assert all("fill text from ops.file.write.path" in drawn for drawn in (mermaid, dot))

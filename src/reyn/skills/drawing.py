@@ -102,9 +102,20 @@ def node_kind(skill: Skill, node: str) -> str:
     return "end" if node == END else skill.node_kind(node)
 
 
+def state_lines(skill: Skill) -> list[str]:
+    """Return a line for each field of the state."""
+    lines = []
+    for name, field in skill.state.items():
+        forms = {"latest": field.latest, "append": field.append, "sum": field.sum, "max": field.max}
+        lines.append(f"state {name}: {', '.join(f'{key} {value}' for key, value in forms.items() if value)}")
+    return lines
+
+
 def node_lines(skill: Skill, node: str) -> list[str]:
-    """Return what belongs to a node: the transcript that it shares, what it runs and how often, and its checks."""
-    phase, lines = skill.phases.get(node), [*_branch_lines(skill, node), *_check_lines(skill, node)]
+    """Return what belongs to a node: its transcript, what it runs and how often, fields that ops fill, and checks."""
+    fills = skill.nodes[node].fill.items() if node in skill.nodes else ()
+    filled = [f"fill {name} from {source}" for name, source in fills]
+    phase, lines = skill.phases.get(node), [*_branch_lines(skill, node), *filled, *_check_lines(skill, node)]
     if phase is not None and phase.conversation is not None and phase.conversation.transcript:
         return [f"transcript {phase.conversation.transcript}", *lines]
     return lines
@@ -132,6 +143,7 @@ def _branch_lines(skill: Skill, node: str) -> list[str]:
     if settings is None:
         return _retry_lines(skill, node)
     need = "" if settings.need == "all" else f", need {settings.need}"
+    need += "" if settings.on_item_error == "fail" else f", {settings.on_item_error} failures"
     if settings.each is not None:
         each, [branch] = settings.each, settings.branches
         line = f"each {each.items} ⇉ {_branch_text(branch)}, {each.max_parallel} at a time{need}"
@@ -158,7 +170,7 @@ def to_text(skill: Skill) -> str:
     outgoing: dict[str, list[Edge]] = {node: [] for node in nodes(skill) if node != END}
     for edge in edges(skill):
         outgoing[edge.source].append(edge)
-    lines = [f"● entry ─▶ {_listed(_entry_edge(skill))}"]
+    lines = [f"● entry ─▶ {_listed(_entry_edge(skill))}", *(f"  │ {line}" for line in state_lines(skill))]
     for node, leaving in outgoing.items():
         lines.append(node)
         lines += [f"  │ {line}" for line in node_lines(skill, node)]
@@ -181,7 +193,8 @@ def to_mermaid(skill: Skill) -> str:
         return text.replace("#", "#35;").replace('"', "#quot;")
 
     ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
-    lines = ["flowchart TD", '    start(["entry"])']
+    begin = "<br/>".join(map(escape, ["entry", *state_lines(skill)]))
+    lines = ["flowchart TD", f'    start(["{begin}"])']
     for node, name in ids.items():
         title = "<br/>".join(map(escape, [node, *node_lines(skill, node)]))
         lines.append(f"    {name}{_MERMAID_SHAPES[node_kind(skill, node)].format(title)}")
@@ -197,7 +210,7 @@ def to_dot(skill: Skill) -> str:
 
     def quote(text: str) -> str:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return f'"{escaped}"'.replace("\n", "\\n")
 
     ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
     lines = [
@@ -206,8 +219,10 @@ def to_dot(skill: Skill) -> str:
         '  edge [fontname="monospace" fontsize=11]',
         '  start [shape=circle style=filled fillcolor=black width=0.15 label="" tooltip="entry"]',
     ]
+    if skill.state:
+        lines.append(f"  state [label={quote(chr(10).join(state_lines(skill)))} shape=note]")
     for node, name in ids.items():
-        title = quote("\n".join([node, *node_lines(skill, node)])).replace("\n", "\\n")
+        title = quote("\n".join([node, *node_lines(skill, node)]))
         lines.append(f"  {name} [label={title} {_DOT_SHAPES[node_kind(skill, node)]}]")
     for edge in (_entry_edge(skill), *edges(skill)):
         style = " style=dashed" if edge.is_loop else ""
