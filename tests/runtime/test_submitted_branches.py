@@ -519,6 +519,27 @@ def test_branches_share_the_tokens_of_their_run_and_go_on_when_it_gets_more(tmp_
     asyncio.run(scenario())
 
 
+def test_a_limit_that_is_raised_while_a_run_waits_for_its_branches_holds_and_the_run_goes_on(tmp_path: Path):
+    write_report(tmp_path, EACH)
+    (tmp_path / "reyn.yaml").write_text("limits: {tokens: 300}")
+
+    async def scenario() -> None:
+        journal = MemoryJournal()
+        async with open_project(tmp_path, Metered(), journal) as rt, open_project(tmp_path, Metered(), journal) as desk:
+            rt.submit("report", items("a", "b", "c"), run_id="k")
+            [wake] = journal.wakes()
+            assert await drive(rt._executor, "k", Serving(queues=("default",))) is None
+            journal.finish_wakes([wake.seq])
+            waited = await desk.resume("k", raise_limits={"tokens": 2_000})
+            assert (waited.status, waited.reason) == ("running", "waits for 2 sub-runs")
+            assert [one["name"] for one in bodies(desk, "limit_raised")] == ["tokens"]
+            await work(rt)
+            assert rt.runs.result("k").ok
+            await check(rt, [row.run_id for row in rt.runs.all()])
+
+    asyncio.run(scenario())
+
+
 def test_branches_never_use_more_than_the_budget_of_their_run(tmp_path: Path):
     write_report(tmp_path, EACH)
     (tmp_path / "reyn.yaml").write_text("budgets: {run: {tokens: 4500}}")

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime
+from reyn.chat.services.snapshot_journal import read_messages
 from reyn.engines import Serving
 from reyn.errors import QueueInvalid, RunBusy, RunIdTaken, RunNotResumable, SandboxUnavailable
 from reyn.journal import MemoryJournal, decode, kinds
 from reyn.journal.registry import chain_events
 from reyn.runtime.submitting import MAX_TAKEOVERS, REFUSED_SECONDS, drive
 from reyn.testing import ScriptedModel, SteppingClock
+from tests.chat.support import Agent
+from tests.models.calling import until
 from tests.support import act, finish, go, question, two_phases, write_skill
 
 IN = {"text": "in"}
@@ -277,6 +280,33 @@ def test_workers_execute_high_priorities_first(tmp_path: Path):
             assert all(isinstance(body, kinds.SkillCompleted) for body, _ in ended)
             order = sorted(range(4), key=lambda number: next(_last(rt, f"r{number}")).ts)
             assert order == [1, 3, 0, 2]
+
+    asyncio.run(scenario())
+
+
+def test_the_turn_of_a_submitted_conversation_is_aborted_from_elsewhere_and_the_conversation_goes_on(tmp_path: Path):
+    async def never(_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        model, journal = Agent(forever=never), MemoryJournal()
+        desk, worker = (OSRuntime.open(tmp_path, model=model, journal=journal, trust=True) for _ in range(2))
+        async with desk, worker:
+            desk.submit("chat", {"text": "hello"}, run_id="c")
+            serving = asyncio.ensure_future(worker.workers.serve())
+            await until(lambda: status(desk, "c") == "waiting")
+            desk.conversations.say("c", "talk forever")
+            await until(lambda: len(model.seen) == 2)
+            desk.conversations.abort_turn("c", "enough")
+            await until(lambda: status(desk, "c") == "waiting")
+            desk.conversations.say("c", "hello again")
+            await until(lambda: len(model.seen) == 3 and status(desk, "c") == "waiting")
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            kinds_of = [event.kind for event in desk.runs.events("c")]
+            assert (kinds_of.count("turn_aborted"), kinds_of.count("phase_completed")) == (1, 2)
+            assert [one.text for one in read_messages(desk.runs.events("c"), desk.runs.content)][-1].endswith("again")
+            assert (await desk.runs.replay("c")).events == desk.runs.find("c").seq
 
     asyncio.run(scenario())
 

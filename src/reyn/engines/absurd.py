@@ -38,7 +38,7 @@ SELECT absurd.create_queue(name) FROM unnest(%s::text[]) AS queue, absurd_queue(
 WHERE NOT EXISTS (SELECT FROM absurd.queues WHERE queue_name = name)
 """
 _RELAYED_AT_ONCE = 100
-_CLEAN_EVERY = 240
+_CLEAN_EVERY = 60
 """The looks for tasks between two removals of what is finished: about a minute."""
 _REMOVED = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 """Errors of a schema of Absurd that was removed."""

@@ -20,6 +20,8 @@ LEASE_SECONDS = 5.0
 """How long a task is held without a sign of life of its worker."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 """Seconds between two looks for tasks."""
+_HINTED_PAUSE = 1.0
+"""The longest pause where hints make a look come earlier. What is due at a time, or was a dead worker's, has none."""
 
 
 class Task(NamedTuple):
@@ -60,7 +62,8 @@ async def serve_tasks(
         is_remote: Whether calls of the source wait for a server.
         subscribe: Calls a function, in another thread, when there may be a task; returns how to end that.
     """
-    loop = _TaskLoop(source, serving, is_remote=is_remote)
+    pause = _LONGEST_PAUSE if subscribe is None else _HINTED_PAUSE
+    loop = _TaskLoop(source, serving, is_remote=is_remote, longest_pause=pause)
     unsubscribe = subscribe(loop.hint) if subscribe else None
     try:
         await loop.serve(drive)
@@ -72,8 +75,9 @@ async def serve_tasks(
 class _TaskLoop:
     """The tasks in progress of one worker."""
 
-    def __init__(self, source: TaskSource, serving: Serving, *, is_remote: bool) -> None:
+    def __init__(self, source: TaskSource, serving: Serving, *, is_remote: bool, longest_pause: float) -> None:
         self._source = source
+        self._longest_pause = longest_pause
         self._is_remote = is_remote
         self._serving = serving
         self._tasks: dict[asyncio.Task[float | None], Task] = {}
@@ -99,8 +103,8 @@ class _TaskLoop:
                     serving.active.add(task.run_id)
                 if serving.is_once and not tasks:
                     return
-                pause = _FIRST_PAUSE if taken else min(2 * pause, _LONGEST_PAUSE)
-                await self._wait(stopping, pause)
+                pause = _FIRST_PAUSE if taken else min(2 * pause, self._longest_pause)
+                await self._wait(stopping, min(pause, self._source.lease / 6) if tasks else pause)
                 await self._settle()
                 if tasks and time.monotonic() - renewed > self._source.lease / 3:
                     renewed = time.monotonic()
