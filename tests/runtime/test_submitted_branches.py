@@ -532,7 +532,7 @@ def test_a_limit_that_is_raised_while_a_run_waits_for_its_branches_holds_and_the
             journal.finish_wakes([wake.seq])
             waited = await desk.resume("k", raise_limits={"tokens": 2_000})
             assert (waited.status, waited.reason) == ("running", "waits for 2 sub-runs")
-            assert [one["name"] for one in bodies(desk, "limit_raised")] == ["tokens"]
+            assert [one["limit"] for one in bodies(desk, "limit_raised")] == ["tokens"]
             await work(rt)
             assert rt.runs.result("k").ok
             await check(rt, [row.run_id for row in rt.runs.all()])
