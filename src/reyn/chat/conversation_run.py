@@ -20,7 +20,7 @@ from reyn.chat.services.skill_runner import SkillRunner
 from reyn.chat.unread import PendingReplies, UnreadItems
 from reyn.context.messages import NormalizedMessage
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
-from reyn.errors import RunBusy, RunNotResumable
+from reyn.errors import RunBusy, RunNotResumable, escape_surrogates
 from reyn.journal import Event, RunRow, kinds
 from reyn.kernel.runtime_types import LATER, People, RunResult
 from reyn.kernel.world.inbox import stored_images
@@ -186,6 +186,7 @@ class ConversationRun:
 
         Completed ops stay.
         """
+        reason = escape_surrogates(reason)
         if not self._turn.is_open:
             self._turn.abort_reason = reason if self.is_busy else None
             return

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from reyn.chat.conversation import Conversation
 from reyn.chat.conversation_run import Beginning
-from reyn.errors import AgentNotFound, ConversationInvalid
+from reyn.errors import AgentNotFound, ConversationInvalid, RunIdInvalid
 from reyn.journal.family import check_not_imported
 from reyn.journal.kinds import AGENT_PREFIX
+from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.skills.agents import AGENTS, DEFAULT, Agent, Agents
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def open_conversation(
         check_not_imported(row, "continued")
         run_id, loaded = row.run_id, recorded_agent(services.agents, row)
     else:
+        if run_id is not None and not is_run_id(run_id, MAX_ROOT_RUN_ID):
+            raise RunIdInvalid(f"{run_id!r:.100} is not a valid run id")
         loaded = services.agents.load(agent or DEFAULT)
     return Conversation(
         lambda people: _derived(runtime, loaded, people, model),

@@ -11,7 +11,7 @@ import msgspec
 
 from reyn.chat.items import Reply, Stopped
 from reyn.config import Sizes
-from reyn.context.histories import HISTORIES, RenderedMessages, outside
+from reyn.context.histories import HISTORIES, RenderedMessages, detached, outside
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.contract.parsing import Parsed, parse
@@ -76,7 +76,7 @@ def history_of(runtime: OSRuntime, run_id: str, before: NormalizedMessageList = 
 
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
     """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
-    rendered = rendered_message(message, outside(content), with_images=True)
+    rendered = detached(rendered_message(message, outside(content), with_images=True))
     is_answer = message.role == "assistant" and not message.status and len(message.parts) == 1
     if not is_answer or message.parts[0].blob is None or message.parts[0].reply:
         return rendered

@@ -83,7 +83,7 @@ class Histories:
         is_instructed = system is not None and system.hash != system_of(before)
         if not rest and not is_instructed:
             return before, known.blobs
-        new = tuple(_detached(message, scrub) for message in rest)
+        new = tuple(detached(message, scrub) for message in rest)
         content = Blob.of(canonical(new))
         tokens, size, images = 0, 0, 0
         for message in new:
@@ -203,8 +203,8 @@ def _no_content(name: str) -> bytes:
     raise HistoryInvalid(f"a message of a history refers to the content `{name}`")
 
 
-def _detached(message: NormalizedMessage, scrub: Callable[[str], str]) -> NormalizedMessage:
-    """Return a message without secrets and paths of its run; the same object if there are none."""
+def detached(message: NormalizedMessage, scrub: Callable[[str], str] = str) -> NormalizedMessage:
+    """Return a message for another run: without secrets and paths of its run; the same object if there are none."""
     text = as_earlier(scrub(message.text))
     calls = tuple(
         ToolCall(call.id, call.name, arguments_as_earlier(scrub(call.arguments))) for call in message.tool_calls

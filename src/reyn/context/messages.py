@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from reyn.errors import MessageInvalid
+from reyn.errors import MessageInvalid, surrogate_fault
 from reyn.journal.kinds import Part
 from reyn.models import Image, Message, Role, ToolCall
 
@@ -117,19 +117,18 @@ def check_message(message: NormalizedMessage, number: int = 0) -> None:
     if not (message.text.isascii() and message.reason.isascii() and message.tool_call_id.isascii()):
         for text in (message.text, message.reason, message.tool_call_id):
             _check_text(text, number)
+    for part in message.parts:
+        _check_text(part.text, number)
+    for image in message.images:
+        _check_text(image.url + image.media_type, number)
     for call in message.tool_calls:
         _check_text(call.id + call.name, number)
         _check_text(call.arguments, number)
 
 
 def _check_text(text: str, number: int) -> None:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise MessageInvalid(
-                f"message {number} has a lone surrogate at character {error.start}, which is not valid Unicode"
-            ) from None
+    if fault := surrogate_fault(text):
+        raise MessageInvalid(f"message {number} has {fault}")
 
 
 def normalized_message(message: Any, number: int = 0) -> NormalizedMessage:

@@ -28,7 +28,7 @@ from reyn.context.mutation import (
 )
 from reyn.context.render import frame_message, normalized, recorded_mutation
 from reyn.context.transcript import NormalizedMessageList
-from reyn.errors import ImageInvalid, MutationInvalid
+from reyn.errors import ImageInvalid, MutationInvalid, surrogate_fault
 from reyn.journal import Blob
 from reyn.journal.kinds import FrameMessage, ImageRef, MutationRecord, Part
 from reyn.models import Image, ModelAnswer
@@ -118,6 +118,8 @@ def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callabl
         case _:
             raise MutationInvalid(f"{type(mutation).__name__} is not a mutation of a transcript")
     recorded = tuple(stored_message(message, blobs, scrub) for message in messages)
+    if fault := surrogate_fault("".join(texts)):
+        raise MutationInvalid(f"a text to remember, or the id of one, has {fault}")
     return MutationRecord(type(mutation).__name__, recorded, keep, tuple(map(scrub, texts)))  # type: ignore[arg-type]  # the classes are those of the literal
 
 

@@ -7,6 +7,21 @@ from typing import ClassVar, Literal
 import msgspec
 
 
+def surrogate_fault(text: str) -> str:
+    """Return what is wrong with a text that is not valid Unicode; empty if it is valid."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return f"a lone surrogate at character {error.start}, which is not valid Unicode"
+    return ""
+
+
+def escape_surrogates(text: str) -> str:
+    """Return a note or a message, which anything can print and record: lone surrogates are escaped."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
 class Finding(msgspec.Struct, frozen=True, order=True):
     """A problem at one position of a file, found by the loader, the configuration or lint."""
 
@@ -82,6 +97,7 @@ class ReynError(Exception):
             cls.__module__ = "reyn.errors"  # the path that a traceback shows is the one that users import
 
     def __init__(self, message: str, *, hint: str | None = None, action: NextAction | None = None) -> None:
+        message = escape_surrogates(message)
         super().__init__(message)
         self.message = message
         self.action = action
@@ -92,6 +108,7 @@ class ReynError(Exception):
 
     def set_hint(self, hint: str) -> None:
         """Replace the hint, also in the notes that a traceback shows."""
+        hint = escape_surrogates(hint)
         if hint != self.hint:
             self.hint = hint
         self.__notes__ = [f"code: {self.code}", *([f"fix: {hint}"] if hint else [])]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from reyn.context import NormalizedMessageList
-from reyn.errors import CallImpossible
+from reyn.errors import CallImpossible, surrogate_fault
 from reyn.functions.chat_calls import AbortSignal, ChatDecoration, ChatDefinition, ChatOptions, ChatStream
 from reyn.functions.definition import Decorated
 from reyn.kernel.world.run_scope import current_scope
@@ -138,12 +138,8 @@ def _check_key(key: object, what: str) -> None:
         raise CallImpossible(f"{what}: the key is a {type(key).__name__}, not text", hint=_KEY_HINT)
     if not key.strip():
         raise CallImpossible(f"{what}: the key is blank", hint=_KEY_HINT)
-    try:
-        key.encode()
-    except UnicodeEncodeError as error:
-        raise CallImpossible(
-            f"{what}: the key has a lone surrogate at character {error.start}", hint=_KEY_HINT
-        ) from error
+    if fault := surrogate_fault(key):
+        raise CallImpossible(f"{what}: the key has {fault}", hint=_KEY_HINT)
 
 
 @overload

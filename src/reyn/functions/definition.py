@@ -20,7 +20,8 @@ import msgspec
 from reyn.config.models import EFFORTS, Effort
 from reyn.context import CompileSource, DataFromAgentConfig
 from reyn.context.compile import compile_source
-from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid
+from reyn.context.copying import copied
+from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid, surrogate_fault
 from reyn.functions import ambient
 from reyn.functions.signatures import check_function, kind_of_value
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 MAX_SKILLS = 64
 """How many skills of one function are cached, one for each text of its instructions."""
 _MAX_VIEWS = 8
+_MAX_COUNT = 2**53 - 1
+"""The largest whole number that every JSON reader reads exactly."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class CallOptions:
         if template_params is not None and not isinstance(template_params, Mapping):
             hint = "Pass values by name: `{'tone': 'dry'}`."
             raise CallImpossible(f"{what}: `template_params` is {template_params!r:.100}", hint=hint)
-        params = dict(self.template_params) | dict(template_params or {})
+        params = dict(self.template_params) | copied(dict(template_params or {}))
         named = {name: value for name, value in changes.items() if value is not None}
         return replace(self, template_params=tuple(params.items()), **named)
 
@@ -123,23 +126,25 @@ class Definition:
         self._text = inspect.getdoc(function) or ""
         if not self._text.strip():
             raise FunctionInvalid(f"{self.what} has no docstring", hint="Write the instructions for the model in it.")
+        if fault := surrogate_fault(self._text):
+            raise FunctionInvalid(f"{self.what} has a docstring with {fault}")
         wanted, other = (OSRuntime, SyncRuntime) if self.is_async else (SyncRuntime, OSRuntime)
         if decoration.runtime is not None and not isinstance(decoration.runtime, wanted):
             name = (other if isinstance(decoration.runtime, other) else type(decoration.runtime)).__name__
             hint = "Async functions and chats use an `OSRuntime`, plain functions a `SyncRuntime`."
             raise FunctionInvalid(f"{self.what}: `runtime` is a {name}", hint=hint)
         check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
-        check_count(decoration.max_retries, "max_retries", 0, self.what)
+        check_count(decoration.max_retries, "max_retries", 0, self.what, has_default=True)
         check_model(decoration.llm_interface, self.what)
         check_flag(decoration.include_must_principles, "include_must_principles", self.what)
         check_effort(decoration.effort, self.what)
         try:
-            check_hooks(decoration.hooks)
+            hooks = check_hooks(decoration.hooks)
         except HookFailed as error:
             raise FunctionInvalid(f"{self.what}: {error.message}", hint=error.own_hint) from error
         self._defaults = self._template_defaults(decoration.template_params)
         self.is_template = bool(self._defaults)
-        self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
+        self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what), hooks=hooks)
         self._views = lru_cache(_MAX_VIEWS)(self._derive_own)
         register_function(self.place, self)
 
@@ -154,7 +159,7 @@ class Definition:
                 raise FunctionInvalid(f"{self.what}: `template_params` has {name!r:.100}, which is not a name")
             if f"{{{name}}}" not in self._text:
                 raise TemplateInvalid(f"{self.what}: its docstring does not contain `{{{name}}}`")
-        return dict(params) if isinstance(params, Mapping) else dict.fromkeys(params, ...)
+        return copied(dict(params)) if isinstance(params, Mapping) else dict.fromkeys(params, ...)
 
     def instructions(self, values: Mapping[str, Any], system: str | None = None) -> str:
         """Return the instructions of a call: the docstring with its parameters.
@@ -179,7 +184,11 @@ class Definition:
             raise TemplateInvalid(f"{self.what} has no template parameter `{unknown[0]}`; declared: {declared}")
         if missing := [name for name, value in params.items() if value is ...]:
             raise TemplateInvalid(f"{self.what}: the template parameter `{missing[0]}` has no value")
-        text, filled = (self._text, params) if system is None else (system, None)
+        texts = {name: str(value) for name, value in params.items()}
+        for name, text in texts.items():
+            if fault := surrogate_fault(text):
+                raise TemplateInvalid(f"{self.what}: the value of `{name}` has {fault}", hint="Pass valid Unicode.")
+        text, filled = (self._text, texts) if system is None else (system, None)
         return _prompt(DataFromAgentConfig(text, filled))
 
     @cached_property
@@ -396,10 +405,11 @@ def check_option(value: object, name: str, what: str, *, is_valid: bool, expecte
         raise FunctionInvalid(f"{what}: `{name}` is {value!r:.100}; use {expected}")
 
 
-def check_count(value: object, name: str, least: int, what: str) -> None:
-    """Check an option that is a whole number; `None` stands for its default."""
-    is_valid = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least)
-    check_option(value, name, what, is_valid=is_valid, expected=f"a whole number of at least {least}")
+def check_count(value: object, name: str, least: int, what: str, *, has_default: bool = False) -> None:
+    """Check an option that is a whole number; `has_default` tells whether `None` stands for a default."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MAX_COUNT
+    expected = f"a whole number of at least {least}, and at most {_MAX_COUNT}"
+    check_option(value, name, what, is_valid=is_count or (value is None and has_default), expected=expected)
 
 
 def check_effort(value: object, what: str) -> None:

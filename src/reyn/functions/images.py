@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
-from reyn.errors import ImageInvalid
+from reyn.errors import ImageInvalid, surrogate_fault
 from reyn.jsonschema.references import map_subschemas
 from reyn.models import Image
 
@@ -64,6 +64,8 @@ def check_image(image: Image) -> None:
     Raises:
         ImageInvalid: It has not.
     """
+    if fault := surrogate_fault(image.url + image.media_type):
+        raise ImageInvalid(f"an image has an address or a media type with {fault}")
     if image.data:
         if not _content(image) or not image.media_type.startswith("image/"):
             raise ImageInvalid(f"an image has the media type {image.media_type!r:.100}")

@@ -89,7 +89,7 @@ class Tool(Generic[P, R]):
         self.name = name or own_name
         what = f"tool `{self.name}`"
         check_flag(concurrent, "concurrent", what)
-        check_count(max_concurrency, "max_concurrency", 1, what)
+        check_count(max_concurrency, "max_concurrency", 1, what, has_default=True)
         is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
         texts = (best_practices,) if isinstance(best_practices, str) else best_practices
         are_texts = isinstance(texts, list | tuple) and all(is_text(text) for text in texts)

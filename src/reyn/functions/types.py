@@ -68,7 +68,7 @@ def json_type(annotation: Any, what: str) -> JsonType:
         raise FunctionInvalid(
             f"{what}: the type `{_type_name(annotation)}` needs pydantic", hint="pip install 'reyn[functions]'"
         ) from error
-    except (TypeError, NameError, SchemaInvalid, RecursionError) as error:
+    except (TypeError, NameError, SchemaInvalid, RecursionError, UnicodeEncodeError) as error:
         raise FunctionInvalid(
             f"{what}: the type `{_type_name(annotation)}` has no JSON form: {_reason(error)}",
             hint="Use plain types, `Literal`, `Enum`, a dataclass, a `TypedDict`, a msgspec or a pydantic model.",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from reyn.errors import EventInvalid
+from reyn.errors import EventInvalid, MessageInvalid
 from reyn.journal import kinds
 from reyn.journal.canonical import canonical
 
@@ -122,10 +122,18 @@ class InboxMessage(msgspec.Struct, frozen=True):
 
 
 def encode_payload(payload: InboxPayload) -> bytes:
-    """Return the JSON of a payload. Raises `EventInvalid` for anything a run could not decode."""
+    """Return the JSON of a payload.
+
+    Raises:
+        EventInvalid: A run could not decode it.
+        MessageInvalid: A text is not valid Unicode.
+    """
     if not isinstance(payload, InboxRequest):
         raise EventInvalid(f"{payload!r} is not an inbox message")
-    content = canonical(payload)
+    try:
+        content = canonical(payload)
+    except UnicodeEncodeError:
+        raise MessageInvalid("a message to a run has a lone surrogate, which is not valid Unicode") from None
     decode_payload(content)
     return content
 

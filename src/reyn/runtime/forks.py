@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, Body, Journal, RunRow, canonical, decode, digest, kinds
+from reyn.journal import Blob, Body, Journal, RunRow, canonical, check_json, decode, digest, kinds
 from reyn.journal.registry import chain_events
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -81,6 +81,7 @@ async def fork(
         forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
     more: tuple[Body, ...] = ()
     if changes.answer is not None:
+        _check_unicode(changes.answer)
         compiled = services.compile_skill(point.state.started)
         outcome, text = own_answer(name, point, compiled, changes.answer, services.roster.scrub)
         forked, blobs, more = msgspec.structs.replace(forked, answer=text.hash), (*blobs, text), (outcome,)
@@ -107,6 +108,13 @@ def _warnings(journal: Journal, run: str, point: ForkState, repeats: str) -> lis
         more = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
         found.append(f"{where}, after which this run restored files: {names}{more} are as before its visit")
     return found
+
+
+def _check_unicode(answer: dict[str, Any] | str) -> None:
+    try:
+        check_json(answer)
+    except ValueError as error:
+        raise ForkImpossible(f"the answer is not JSON: {error}", hint="Fix the answer.") from error
 
 
 def _check_answer(

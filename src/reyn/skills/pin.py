@@ -6,10 +6,11 @@ The copy is content-addressed. It keeps the author's order of phases and holds n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
-from reyn.errors import RunBlocked
+from reyn.errors import FunctionInvalid, RunBlocked, surrogate_fault
 from reyn.journal import Blob, check_json
 from reyn.jsonschema import Schema, compile_schema
 from reyn.skills.step_types import PythonCall, Validate
@@ -17,8 +18,30 @@ from reyn.skills.values import END, Skill, is_skill_node, skill_of
 
 
 def pin(skill: Skill) -> Blob:
-    """Serialize a skill. The hash of the copy identifies the skill."""
-    return skill.pinned
+    """Serialize a skill. The hash of the copy identifies the skill.
+
+    Raises:
+        FunctionInvalid: A program built it from a text that is not valid Unicode; those in files are valid.
+    """
+    try:
+        return skill.pinned
+    except UnicodeEncodeError:
+        fault = "; ".join(_invalid_texts(msgspec.to_builtins(skill), ""))
+        raise FunctionInvalid(f"skill `{skill.name}`: {fault}", hint="Pass valid Unicode texts.") from None
+
+
+def _invalid_texts(value: Any, path: str) -> Iterator[str]:
+    """Yield the paths of texts that are not valid Unicode."""
+    if isinstance(value, str):
+        if fault := surrogate_fault(value):
+            yield f"`{path}` has {fault}"
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _invalid_texts(key, path)
+            yield from _invalid_texts(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _invalid_texts(item, f"{path}[{number}]")
 
 
 def unpin(content: bytes) -> Skill:

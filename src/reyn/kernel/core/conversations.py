@@ -22,7 +22,7 @@ from reyn.context import (
     NormalizedMessageList,
 )
 from reyn.context.compile import compile_messages
-from reyn.context.histories import HISTORIES, outside, system_of
+from reyn.context.histories import HISTORIES, detached, outside, system_of
 from reyn.context.messages import Memory, NormalizedMessage
 from reyn.context.records import mutation_of
 from reyn.context.render import normalized, recorded_mutation, rendered_message
@@ -114,7 +114,7 @@ class Transcript(msgspec.Struct, frozen=True):
     def rendered(self, content: ReadBlob) -> NormalizedMessageList:
         """Return the history and the messages, with their texts and images, as a history for another run."""
         own, shown = self.messages.tail(self.messages.length), outside(content)
-        rendered = (rendered_message(message, shown, with_images=True) for message in own)
+        rendered = (detached(rendered_message(message, shown, with_images=True)) for message in own)
         messages = HISTORIES.load(self.history, content).append(*rendered)
         system = self.messages.system
         return messages.with_system(rendered_message(system, content)) if system and system.content else messages

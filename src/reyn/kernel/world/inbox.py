@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import NextAction, QuestionUnknown, ReplyInvalid, RunBlocked, RunBusy, RunNotResumable
+from reyn.errors import NextAction, QuestionUnknown, ReplyInvalid, RunBlocked, RunBusy, RunNotResumable, surrogate_fault
 from reyn.journal import (
     ENDED,
     AbortTurn,
@@ -178,6 +178,8 @@ def images_error(images: Sequence[AttachedImage | Image]) -> str:
             content = base64.b64decode(image.data, validate=True)
         except (binascii.Error, ValueError) as error:
             return f"the data of an image is not base64: {error}"
+        if fault := surrogate_fault(image.url + image.media_type):
+            return f"an image has an address or a media type with {fault}"
         if not content and not image.url:
             return "an image has neither data nor an address"
     return ""
