@@ -87,15 +87,15 @@ def test_a_run_does_not_take_its_own_content_for_that_of_the_history(tmp_path: P
         assert rt.run("s", "Look.", run_id="old").ok
         history = rt.runs.transcript("old")
         assert rt.run("s", "Look again.", run_id="new", history=history).ok
-        messages = list(rt.runs.transcript("new"))
-        [*_, at] = [number for number, one in enumerate(messages) if one.tool_calls]
-        asked = [
-            json.loads(call.arguments)["path"].removeprefix("workspace:.full/") for call in messages[at].tool_calls
-        ]
-        read_again = {path: one.text for path, one in zip(asked, messages[at + 1 :], strict=False)}
+        shown = list(model.requests[-1].messages)
+        [*_, at] = [number for number, one in enumerate(shown) if one.tool_calls]
+        asked = [json.loads(call.arguments)["path"].removeprefix("workspace:.full/") for call in shown[at].tool_calls]
+        read_again = {path: one.text for path, one in zip(asked, shown[at + 1 :], strict=False)}
         earlier = {path for path in asked if path.startswith("earlier/")}
         assert {"earlier/1.1.1", "earlier/input", "earlier/1.1.2.run/1.artifact", "1.1.1"} <= {*asked}
         assert {path for path, text in read_again.items() if "of an earlier run" in text} == earlier
         assert "new new" in read_again["1.1.1"]
         assert not any("old old" in text for text in read_again.values())
+        named = {path for one in rt.runs.transcript("new") for path in re.findall(r"workspace:[.]full/(\w+)", one.text)}
+        assert named == {"earlier"}
         assert rt.runs.replay("new").events == rt.runs.verify("new").events

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import force_setattr
 
-from reyn.context.copying import copied
+from reyn.context.copying import copy_nested
 from reyn.context.messages import Content, message_of
 from reyn.context.mutation import ContextMutation, apply_mutations
 from reyn.context.selfref import DataFromSelfRef, find_summary
@@ -77,7 +77,7 @@ class PromptContract(msgspec.Struct, frozen=True):
     include_must_principles: bool = False
 
     def __post_init__(self) -> None:
-        force_setattr(self, "tool_prompt_specs", tuple(map(copied, self.tool_prompt_specs)))
+        force_setattr(self, "tool_prompt_specs", tuple(map(copy_nested, self.tool_prompt_specs)))
         base_instruction: Any = self.base_instruction  # a program may pass a list
         if isinstance(base_instruction, list):
             force_setattr(self, "base_instruction", tuple(base_instruction))
@@ -127,9 +127,9 @@ class DataFromAgentConfig(msgspec.Struct, frozen=True):
     include_must_principles: bool = False
 
     def __post_init__(self) -> None:
-        force_setattr(self, "tool_prompt_specs", tuple(map(copied, self.tool_prompt_specs)))
+        force_setattr(self, "tool_prompt_specs", tuple(map(copy_nested, self.tool_prompt_specs)))
         if self.template_params is not None:
-            force_setattr(self, "template_params", copied(self.template_params))
+            force_setattr(self, "template_params", copy_nested(self.template_params))
 
 
 class CompileSource(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ import msgspec
 from reyn.config.models import EFFORTS, Effort
 from reyn.context import CompileSource, DataFromAgentConfig
 from reyn.context.compile import compile_source
-from reyn.context.copying import copied
+from reyn.context.copying import copy_nested
 from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid, surrogate_fault
 from reyn.functions import ambient
 from reyn.functions.signatures import check_function, kind_of_value
@@ -87,7 +87,7 @@ class CallOptions:
         if template_params is not None and not isinstance(template_params, Mapping):
             hint = "Pass values by name: `{'tone': 'dry'}`."
             raise CallImpossible(f"{what}: `template_params` is {template_params!r:.100}", hint=hint)
-        params = dict(self.template_params) | copied(dict(template_params or {}))
+        params = dict(self.template_params) | copy_nested(dict(template_params or {}))
         named = {name: value for name, value in changes.items() if value is not None}
         return replace(self, template_params=tuple(params.items()), **named)
 
@@ -159,7 +159,7 @@ class Definition:
                 raise FunctionInvalid(f"{self.what}: `template_params` has {name!r:.100}, which is not a name")
             if f"{{{name}}}" not in self._text:
                 raise TemplateInvalid(f"{self.what}: its docstring does not contain `{{{name}}}`")
-        return copied(dict(params)) if isinstance(params, Mapping) else dict.fromkeys(params, ...)
+        return copy_nested(dict(params)) if isinstance(params, Mapping) else dict.fromkeys(params, ...)
 
     def instructions(self, values: Mapping[str, Any], system: str | None = None) -> str:
         """Return the instructions of a call: the docstring with its parameters.
