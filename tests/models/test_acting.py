@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.models.acting import DECIDE, WITHOUT_ACTS, Act, ActPrompt, act_probability, best_act, gains
+from reyn.models import ModelRequest
+from reyn.models.acting import (
+    DECIDE,
+    WITHOUT_ACTS,
+    Act,
+    ActPrompt,
+    act_messages,
+    act_probability,
+    acts_of,
+    best_act,
+    gains,
+)
+from reyn.models.protocol import Turn
+from reyn.ops.file.op import FileOp
+from reyn.vocabulary import OpForm, OpSpec
 
 ACTS = tuple(Act(name, {"kind": name}, f"Do {name}", "text.\n") for name in ("find", "send"))
 BIASES = [[0.9, 0.0005, 0.005], [0.95, 0.001, 0.002]]
@@ -137,3 +151,21 @@ def test_messages_that_differ_in_the_text_that_they_hand_over_have_one_wish(text
 )
 def test_a_message_that_hands_over_no_text_is_its_wish(text: str):
     assert wish(text) == text
+
+
+def test_the_arguments_of_an_act_are_asked_for_with_what_its_op_says_about_them():
+    write = next(act for act in acts_of((FileOp.spec,), "") if act.fixed["op"] == "write")
+    request = ModelRequest((), {}, "run", "1.1", "", task="Write the greeting.", turn=Turn("Hello Ada.", ""))
+    system, said = act_messages(request, prompt_of(write), write)
+    assert system.text.endswith(f"{write.fields}{FileOp.spec.advice}\n")
+    assert said.text == "text"
+
+
+def test_what_an_op_says_about_arguments_that_are_listed_is_not_repeated():
+    args = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    schema = {"properties": {"kind": {"const": "mcp:shop/find"}, "args": args}, "required": ["kind", "args"]}
+    spec = OpSpec(
+        "mcp:shop/find", "Find", "pure", forms=(OpForm(None, "Find", schema, "pure", {}, {}),), advice="args: x."
+    )
+    [act] = acts_of((spec,), "")
+    assert (act.fields, act.advice) == ("args: x (integer).\n", "")

@@ -64,6 +64,7 @@ class Act(NamedTuple):
         text: When to choose it, on one line.
         fields: The further arguments, in words; empty if it needs none.
         group: What all forms of the op are for, if it has several.
+        advice: What else there is to know about the arguments.
     """
 
     label: str
@@ -71,6 +72,7 @@ class Act(NamedTuple):
     text: str
     fields: str = ""
     group: str = ""
+    advice: str = ""
 
 
 def acts_of(ops: Sequence[OpSpec], text: str) -> tuple[Act, ...]:
@@ -93,6 +95,7 @@ def _acts(spec: OpSpec, text: str) -> list[Act]:
             spec.summary_of(form),
             _form_fields(form),
             one_line(spec.summary) if len(spec.forms) > 1 else "",
+            _form_advice(spec, form),
         )
         for form in spec.forms
     ]
@@ -121,6 +124,11 @@ def _form_fields(form: OpForm) -> str:
     needed = {"type": "object", "properties": {name: properties[name] for name in required}, "required": required}
     fields = describe_fields(needed)
     return f"{fields}.\n" if fields else ""
+
+
+def _form_advice(spec: OpSpec, form: OpForm) -> str:
+    """Return what the op says about the arguments of its forms; that of an MCP tool lists them once more."""
+    return f"{one_line(spec.advice)}\n" if form.parameters["required"] not in ([], ["args"]) else ""
 
 
 def _target_fields(target: OpTarget) -> str:
@@ -307,7 +315,7 @@ def act_messages(request: ModelRequest, prompt: ActPrompt, act: Act) -> tuple[Me
     turn = request.turn
     assert turn is not None
     task = "" if turn.is_conversation else f"{request.task.rstrip()}\n\n"
-    step = f"{act.text.rstrip('.')}.\n\nTake the input of {_name(act)} from the message.\n{act.fields}"
+    step = f"{act.text.rstrip('.')}.\n\nTake the input of {_name(act)} from the message.\n{act.fields}{act.advice}"
     return (Message("system", f"{task}{step}"), Message("user", prompt.text + prompt.done))
 
 
