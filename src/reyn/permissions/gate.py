@@ -366,9 +366,9 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         listed = [f"`{one.text}`" for one in self.policy.zone(access)]
         zones = f"{', '.join(listed)} and `workspace:`" if listed else "only `workspace:`"
         return (
-            f"to {access} `{location.display_path}` {skills} must request it (`{key}: [{yaml_text(pattern)}]` under "
-            f"`permissions` in skill.md){grant}.{why} "
-            f"Without a grant, {zones} can be {'read' if access == 'read' else 'written'}."
+            f"{zones} can be {'read' if access == 'read' else 'written'} without a grant; to {access} "
+            f"`{location.display_path}` {skills} must request it (`{key}: [{yaml_text(pattern)}]` under "
+            f"`permissions` in skill.md){grant}.{why}"
         )
 
 
