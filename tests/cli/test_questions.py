@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,27 @@ def test_answer_resumes_the_run(asks: Path, reyn):
     timeline = reyn("show", "r").out
     assert "asks: Which tone?" in timeline
     assert "reply: plain" in timeline
+
+
+OFFERED: list[tuple[str, ...]] = [("formal", "plain"), (), ("one",)]
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_show_has_the_options_of_every_question_once(here: Path, reyn, order: tuple[int, ...]):
+    asked = [(f"Question {number}?", OFFERED[number]) for number in order]
+    write_answers(here, *(act(question(text, suggestions=list(offered))) for text, offered in asked), finish("written"))
+    reyn("run", "asking", IN, "--run-id", "r")
+    for count in range(1, 4):
+        shown = reyn("show", "r")
+        steps = [step for step in reyn("show", "r", "--json").json["steps"] if step["type"] == "question"]
+        assert [tuple(step.get("suggestions", ())) for step in steps] == [offered for _, offered in asked[:count]]
+        for at, (text, offered) in enumerate(asked[:count], start=1):
+            options = ", ".join(offered)
+            line = f"asks: {text}" + (f" (suggested: {options})" if offered and at < count else "")
+            assert f"{line}\n" in shown.out
+            assert shown.out.count(f"suggested: {options}") == 1 or not offered
+        assert reyn("answer", "r", steps[-1]["wait"], "plain").code in (0, 4)
+    assert reyn("show", "r").out.count("suggested: ") == 2
 
 
 def asked_id(reyn, run: str = "r") -> str:

@@ -183,7 +183,9 @@ class Timeline:
                 run.message_wait = wait.id if wait.is_message else ""
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
-                data = {"wait": wait.id, "message": wait.message, "run": wait.run}
+                data: dict[str, Any] = {"wait": wait.id, "message": wait.message, "run": wait.run}
+                if wait.suggestions:
+                    data["suggestions"] = wait.suggestions
                 # The result has all lines of the question, and what is to be approved.
                 text, _, rest = wait.message.partition("\n")
                 text = f"{text} …" if rest and not wait.is_approval else text

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
     from reyn.journal.port import OpenReservation
+    from reyn.journal.results import RunResult
     from reyn.runs.reading import RecordedRuns
     from reyn.runs.timeline import TimelineEntry
     from reyn.runs.usage import BudgetStatus, Grouping, UsageReport, UsageRow
@@ -198,7 +199,7 @@ def show_command(run: str) -> Report:
         if row.imported:
             yield f"imported from {row.imported}"
         for step in steps:
-            yield Line(f"{step.seq:>6}  {duration(step.ts - start):>8}  ", coloured_line(step))
+            yield Line(f"{step.seq:>6}  {duration(step.ts - start):>8}  ", coloured_line(step), _options(step, result))
         took = _took(summary.active, row.updated - start)
         yield from result_lines(result, took=took, is_complete=not timeline.unreported, files=files, action=action)
 
@@ -210,6 +211,13 @@ def _took(active: int, total: int) -> str:
     from reyn.runs.event_lines import duration
 
     return duration(total) if total - active < 1_000_000 else f"{duration(active)} active of {duration(total)}"
+
+
+def _options(step: TimelineEntry, result: RunResult) -> str:
+    """Return the suggested replies to an earlier question; the result has those to the open one."""
+    is_open = result.question is not None and step.data.get("wait") == result.question.id
+    texts = () if is_open else step.data.get("suggestions", ())
+    return f" (suggested: {', '.join(short(text, 80) for text in texts)})" if texts else ""
 
 
 def _as_json(step: TimelineEntry, start: int) -> dict[str, Any]:
