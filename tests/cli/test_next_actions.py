@@ -264,6 +264,21 @@ def test_doctor_reports_an_invalid_configuration_and_still_lists_runs(here: Path
     assert reyn("doctor", "--json").json["is_broken"] is True
 
 
+@pytest.mark.parametrize("address", ["mysql://u:secret@h/d", "postgres//h/d", "./journal"])
+def test_a_journal_with_an_invalid_address_is_never_replaced_by_the_one_of_the_folder(
+    address: str, here: Path, reyn, monkeypatch: pytest.MonkeyPatch
+):
+    reyn("run", "pair", IN, "--run-id", "r")
+    monkeypatch.setenv("REYN_JOURNAL", address)
+    for command in (("runs",), ("show", "r"), ("usage",), ("queue",), ("workers",), ("submit", "pair", IN)):
+        output = reyn(*command)
+        assert output.code != 0
+        assert "REYN_JOURNAL:1:1: RYN701 `journal` must be" in output.err
+        assert "secret@" not in output.err + output.out
+    output = reyn("doctor")
+    assert (output.code, "REYN_JOURNAL:1:1: RYN701" in output.out) == (1, True)
+
+
 def test_doctor_reports_a_broken_journal(here: Path, reyn):
     reyn("run", "pair", IN)
     with editing(here / ".reyn" / "journal.db") as db:

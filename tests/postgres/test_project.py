@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from reyn import SyncRuntime
@@ -10,6 +11,7 @@ from reyn.cli.app import run_app
 from reyn.errors import StoreUnavailable
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
+from reyn.journal.postgres.link import unavailable
 from reyn.testing import ScriptedModel
 from tests.postgres.server import Server, database_of
 from tests.support import finish, go, write_skill
@@ -104,6 +106,23 @@ def test_a_wrong_address_is_an_error_that_does_not_repeat_it(rest: str):
     with pytest.raises(StoreUnavailable, match="the address in `journal` is invalid") as caught:
         JournalAddress(rest, "p")
     assert rest not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('connection failed: connection to server at "h", port 1 failed: refused\n\tIs the server running?', "refused"),
+        ('connection to server on socket "/x" failed: FATAL:  database "y" does not exist', '"y" does not exist'),
+        ('connection failed: FATAL:  password authentication failed for user "u"\n', "password authentication failed"),
+        ("failed to resolve host 'h': [Errno -2] Name or service not known", "failed to resolve host 'h'"),
+        ("", "OperationalError"),
+    ],
+)
+def test_the_reason_of_a_lost_connection_is_one_line_without_the_user(address: JournalAddress, text: str, shown: str):
+    error = unavailable(address, psycopg.OperationalError(text))
+    assert shown in error.message
+    assert "\n" not in error.message + error.hint
+    assert '"u"' not in error.message
 
 
 def test_a_server_that_is_down_or_a_missing_database_is_an_error_at_once(server: Server):

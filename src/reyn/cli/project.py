@@ -125,11 +125,16 @@ def _in_main_thread(runtime: OSRuntime) -> Iterator[SyncRuntime]:
 
 
 def _journal_address() -> str:
-    """Return the address of the journal; empty if it is in the state folder."""
+    """Return the address of the journal; empty if it is in the state folder.
+
+    Raises:
+        ConfigError: The configuration is invalid, and may name a journal that is somewhere else.
+    """
     if not _may_name_journal(project_root()):
         return ""
-    loaded = configured_project()
-    return loaded.config.journal if loaded is not None else ""
+    from reyn.permissions.trust import load_project
+
+    return load_project(project_root().resolve()).config.journal
 
 
 def _may_name_journal(root: Path) -> bool:

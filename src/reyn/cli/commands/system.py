@@ -18,7 +18,7 @@ from reyn.cli.options import chosen_settings, json_option, setting_options
 from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
 from reyn.cli.writer import Line, Printed, Raw, Report, clean, out, styled
-from reyn.errors import FINDINGS, JournalError, ModelUnknown, ReynError, UsageError, all_errors
+from reyn.errors import FINDINGS, ConfigError, JournalError, ModelUnknown, ReynError, UsageError, all_errors
 
 if TYPE_CHECKING:
     from reyn.cli.checks import Check
@@ -100,10 +100,10 @@ def doctor_command() -> Report:
     is_broken = any(check.health == "broken" for check in checks)
     try:
         runs, old_failures = _open_runs()
-    except JournalError:
+    except (ConfigError, JournalError):
         if not is_broken:
             raise
-        runs, old_failures = [], 0  # a check reports the journal
+        runs, old_failures = [], 0  # a check reports the configuration, or the journal
     value = {"checks": checks, "runs": runs, "old_failures": old_failures, "is_broken": is_broken}
     lines = [line for check in checks for line in _check_lines(check)]
     lines += [line for run in runs for line in _open_run_lines(run)]

@@ -6,6 +6,7 @@ Everything it repeats is safe to repeat: an append finds its own events, a messa
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ SELECT set_config('search_path', %s, false), set_config('TimeZone', 'UTC', false
         ELSE current_setting('synchronous_commit') END, false), set_config('jit', 'off', false)
 """
 
+_USER = re.compile(r' for user "[^"]*"')
 _LOST = ("08", "57P")
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 _BUSY = (errors.TooManyConnections, errors.ReadOnlySqlTransaction)
@@ -191,5 +193,7 @@ def unavailable(address: JournalAddress, error: psycopg.Error) -> StoreUnavailab
 
 def _text(error: psycopg.Error) -> str:
     """Return the message of an error in one line, without what libpq repeats of the address."""
-    message = error.diag.message_primary or str(error).strip().splitlines()[-1] if str(error).strip() else ""
-    return message or type(error).__name__
+    # libpq names the server and the user, then the reason; it indents advice.
+    lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
+    message = error.diag.message_primary or (lines[-1].rpartition(" failed: ")[2] if lines else "")
+    return _USER.sub("", message) or type(error).__name__
