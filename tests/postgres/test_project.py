@@ -115,6 +115,7 @@ def test_a_wrong_address_is_an_error_that_does_not_repeat_it(rest: str):
         ('connection to server on socket "/x" failed: FATAL:  database "y" does not exist', '"y" does not exist'),
         ('connection failed: FATAL:  password authentication failed for user "u"\n', "password authentication failed"),
         ("failed to resolve host 'h': [Errno -2] Name or service not known", "failed to resolve host 'h'"),
+        ('failed: FATAL:  database "y" does not exist\nDETAIL:  It seems to have just been dropped.', "does not exist"),
         ("", "OperationalError"),
     ],
 )

@@ -46,6 +46,7 @@ SELECT set_config('search_path', %s, false), set_config('TimeZone', 'UTC', false
         ELSE current_setting('synchronous_commit') END, false), set_config('jit', 'off', false)
 """
 
+_ADVICE = ("\t", " ", "DETAIL:", "HINT:")
 _USER = re.compile(r' for user "[^"]*"')
 _LOST = ("08", "57P")
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -193,7 +194,7 @@ def unavailable(address: JournalAddress, error: psycopg.Error) -> StoreUnavailab
 
 def _text(error: psycopg.Error) -> str:
     """Return the message of an error in one line, without what libpq repeats of the address."""
-    # libpq names the server and the user, then the reason; it indents advice.
-    lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
+    # libpq names the server and the user, then the reason; advice is indented.
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(_ADVICE)]
     message = error.diag.message_primary or (lines[-1].rpartition(" failed: ")[2] if lines else "")
     return _USER.sub("", message) or type(error).__name__
