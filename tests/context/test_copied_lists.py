@@ -22,6 +22,7 @@ from reyn.context import (
     UserMessage,
 )
 from reyn.context.messages import NormalizedMessage
+from reyn.errors import MutationInvalid
 from reyn.functions.definition import CallOptions
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Part
@@ -135,6 +136,12 @@ def test_a_value_that_contains_itself_can_be_copied():
     assert copy is not None
     assert str(copy["x"]) == str(items)
     assert copy["x"] is not items
+
+
+@pytest.mark.parametrize("summary", [{"text": "All so far."}, ["All so far."], 5])
+def test_a_summary_is_a_text(summary: Any):
+    with pytest.raises(MutationInvalid, match="pass its text"):
+        DataFromSelfRef(summary=summary)
 
 
 def test_a_replacement_takes_what_a_history_takes():

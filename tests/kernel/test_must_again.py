@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from reyn import RunResult, tool
+from reyn.journal import kinds
+from reyn.kernel.core.history import MAX_DONE, History
 from reyn.models.protocol import ModelAnswer
 from tests.kernel.support import IN, Project
 from tests.kernel.test_native_tools import NativeModel, calls
@@ -176,3 +178,40 @@ def test_a_turn_that_is_continued_need_not_repeat_its_work(tmp_path: Path):
         assert result.ok, result.reason
         assert rt.runs.replay("k").events == rt.runs.verify("k").events
     assert done == ["pay"]
+
+
+def test_after_an_error_was_handled_the_work_is_done_for_the_other_input(tmp_path: Path):
+    write_skill(
+        tmp_path,
+        "s",
+        {"a": ["end"], "h": ["a"]},
+        inputs={"h": "node_error"},
+        ops={"a": "pay"},
+        phase_keys={"a": "must: [pay]\n"},
+        skill_keys="nodes: {a: {on_error: {'*': h}}}\n",
+    )
+    done: list[str] = []
+    answers = [act(op("pay")), "no", go("a", "other"), act(op("pay") | {"to": "bo"}), finish()]
+    project = Project(tmp_path)
+    assert project.run("s", answers, max_phase_retries=0, ops=tools(done)).ok
+    text = project.model.turn_message(3)
+    assert TRIED.findall(text) == ['{"kind":"pay","to":"ada"}']
+    assert LEFT.findall(text) == ["pay"]
+    assert not DONE.search(text)
+    assert done == ["pay", "pay"]
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("count", [1, MAX_DONE, MAX_DONE + 1, 3 * MAX_DONE])
+def test_the_work_of_a_visit_is_known_however_many_ops_followed(count: int):
+    """The list for the prompt is bounded; the last op of each form is kept."""
+    ops = [
+        kinds.DoneOp("1" * 64, form, f"{number:064}", "2" * 64) for number, form in enumerate(["pay"] * 3 + ["send"])
+    ]
+    history = History().with_done("a", tuple(ops), None)
+    for number in range(count):
+        history = history.with_done("a", (kinds.DoneOp(f"{number:064}", "log", f"{number:064}", "3" * 64),), None)
+    kept = history.done["a"]
+    assert {op.form: op.args for op in kept} == {"pay": ops[2].args, "send": ops[3].args, "log": f"{count - 1:064}"}
+    assert len(kept) <= MAX_DONE + 3
+    assert (len(kept) > MAX_DONE) == (count + len(ops) > MAX_DONE)

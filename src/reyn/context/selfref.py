@@ -43,6 +43,9 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
         base_system_prompt: Any = self.base_system_prompt  # a program may pass a list
         if isinstance(base_system_prompt, list):
             force_setattr(self, "base_system_prompt", tuple(base_system_prompt))
+        summary: object = self.summary
+        if summary is not None and not isinstance(summary, str):
+            raise MutationInvalid(f"the summary of a memory is a {type(summary).__name__}; pass its text")
         force_setattr(self, "experiences", tuple([_entry(one) for one in self.experiences]))
         if self.summary_message is not None:
             force_setattr(self, "summary_message", normalized_message(self.summary_message))
