@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime, llm_chat, llm_function, tool
+from reyn.config import Config, RunSettings
 from reyn.errors import AllowanceExceeded, ChatStopped
 from reyn.journal.kinds import Usage
+from reyn.kernel.world.allowance import MessageCounts
 from reyn.models import ModelAnswer, ModelRequest
 from tests.chat.support import reply
 from tests.functions.support import Answers, value
@@ -352,3 +354,108 @@ def test_functions_that_tools_call_count_as_runs(tmp_path: Path, armed: Any, tim
     assert runs == 6
     if armed is not stubborn:
         assert "`message_runs` is 6" in model.seen()[-1][1]
+
+
+# -- runs that are no conversations -----------------------------------------------------------------------------------
+
+
+def write_spreading(root: Path) -> None:
+    """Skills whose runs lead to others in each way: steps, iterations, branches, branches of branches, ops."""
+    write_skills(root)
+    write_skill(root, "job", {"work": ["end"]}, ops={"work": "run_skill"}, inputs={"work": "user_message"})
+    bag = {"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}
+    bags = {"type": "object", "properties": {"items": {"type": "array", "items": bag}}, "required": ["items"]}
+    for name, inner, given in (("each", "leaf", "many"), ("nested", "each", "sacks")):
+        write_skill(
+            root, name, {"spread": ["close"], "close": ["end"]}, inputs={"spread": given, "close": f"{name}_all"},
+            artifacts={"many": bag, "sacks": bags},
+            skill_keys=f"nodes: {{spread: {{each: {{in: data.items, do: '@{inner}'}}, as: {name}_all}}}}\n",
+        )  # fmt: skip
+        text = f"---\ntype: phase\nname: spread\ninput: {given}\n---\n"
+        (root / "reyn/project" / name / "phases/spread.md").write_text(text)
+
+
+NOTES = [{"text": f"{number}"} for number in range(30)]
+SPREADING: dict[str, Any] = {
+    "row": {"text": "x"},
+    "fan": {"items": [one["text"] for one in NOTES]},
+    "wide_fan": {"items": [one["text"] for one in NOTES]},
+    "each": {"items": NOTES},
+    "nested": {"items": [{"items": NOTES[:6]} for _ in range(6)]},
+    "job": {"text": "x"},
+}
+
+
+@pytest.mark.parametrize("bound", [1, 4, 9])
+@pytest.mark.parametrize("skill", SPREADING)
+def test_a_run_starts_a_bounded_number_of_runs_and_goes_on_when_the_bound_is_raised(
+    tmp_path: Path, skill: str, bound: int
+):
+    write_spreading(tmp_path)
+    model = Greedy(below=(started("run_skill"),) * 3)
+    raised = 2 * bound
+
+    async def attempt() -> None:
+        async with OSRuntime.open(tmp_path, model=model, limits={"sub_runs": bound, "no_progress": None}) as rt:
+            for allowed in (bound, raised):
+                if allowed == bound:
+                    result = await rt.run(skill, SPREADING[skill], run_id="root")
+                else:
+                    result = await rt.resume("root", raise_limits={"sub_runs": raised})
+                runs = [row for row in rt.runs.all() if row.parent]
+                assert len(runs) <= allowed, [row.run_id for row in runs]
+                if result.status == "waiting":
+                    assert result.question is not None
+                    assert f"limits.sub_runs: ask after {allowed}" in result.question.message
+                    assert "Since the start of the run" in result.question.message
+                    break
+                assert result.status == "limited", result.reason
+                assert f"`sub_runs` is {allowed}" in result.reason
+            for row in rt.runs.all():
+                await rt.runs.replay(row.run_id)
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("bound", [1, 5])
+@pytest.mark.parametrize("skill", ["circle", *SPREADING])
+def test_a_run_makes_a_bounded_number_of_model_calls(tmp_path: Path, skill: str, bound: int):
+    """Also runs that execute at the same time share them."""
+    write_spreading(tmp_path)
+    model = (
+        Circling({}, 1) if skill == "circle" else Greedy(below=(started("run_skill"),) * 3 if skill == "job" else ())
+    )
+
+    async def attempt() -> None:
+        async with OSRuntime.open(tmp_path, model=model, limits={"model_calls": bound, "no_progress": None}) as rt:
+            result = await rt.run(skill, SPREADING.get(skill, {"text": "x"}))
+            assert model.calls <= bound
+            if result.status == "waiting":
+                assert result.question is not None
+                assert f"limits.model_calls: ask after {bound}" in result.question.message
+            else:
+                assert result.status == "limited", result.reason
+                assert f"`model_calls` is {bound}" in result.reason
+
+    asyncio.run(attempt())
+
+
+def test_runs_are_bounded_by_default(tmp_path: Path):
+    write_spreading(tmp_path)
+    with_defaults = RunSettings().limits
+    assert (with_defaults.sub_runs, with_defaults.model_calls) == (1_000, 10_000)
+    assert RunSettings.of(Config()).limits == with_defaults
+
+
+def test_the_list_of_runs_is_not_read_for_each_of_many_runs():
+    counts, looks, begun = MessageCounts(), 0, dict[str, int]()
+
+    def look() -> dict[str, int]:
+        nonlocal looks
+        looks += 1
+        return begun
+
+    while counts.runs_below("root", 0, 1_000, f"root.{len(begun)}", look) < 1_000:
+        begun[f"root.{len(begun)}"] = 1
+    assert len(begun) == 1_000
+    assert looks < 60

@@ -7,6 +7,7 @@ bytes that the journal has afterwards; nothing here depends on how fast the mach
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from reyn.expressions import DataTemplate, EvaluationError, Scope, compile_expression, values
+from reyn.expressions import DataTemplate, EvaluationError, Scope, SharedWork, compile_expression, values
 from reyn.expressions.types import ANY, of_schema
 from tests.kernel.support import Project
 from tests.kernel.test_step_expressions import VALUE, write_order
 from tests.rules import CLAIM, write_rules
-from tests.support import NOTE, finish
+from tests.support import NOTE, finish, write_skill
 
 SCOPE = Scope({"data": ANY})
 TIMES_TEN = ".map(a, [a, a, a, a, a, a, a, a, a, a])"
@@ -154,6 +155,75 @@ def test_the_arguments_of_a_step_are_bounded(tmp_path: Path):
     assert ended.status == "failed"
     assert bytes_of(project) < 100_000
     assert not (tmp_path / "output").exists()
+
+
+HEAVY = "data.names.exists(a, data.names.exists(b, a + b == 'x'))"
+"""Does less than one evaluation may, and finds nothing."""
+COUNT = 12
+NAMES = {"type": "array", "items": {"type": "string"}}
+THING = {"type": "object", "properties": {"text": {"type": "string"}, "names": NAMES}, "required": ["text", "names"]}
+
+
+def write_heavy(root: Path, graph: Any = None, steps: list[Any] | None = None, keys: str = "") -> None:
+    """Write a skill `heavy`, whose phase `work` has steps, or edges or rules of its own."""
+    edges: dict[str, Any] = {"work": ["end"] if graph is None else graph}
+    edges |= {name: ["end"] for name in graph} if isinstance(graph, dict) else {}
+    front = f"preprocessor: {json.dumps(steps)}\n" if steps else ""
+    folder = write_skill(
+        root, "heavy", edges, inputs=dict.fromkeys(edges, "thing"), artifacts={"thing": THING}, final_output="thing",
+        phase_keys={"work": front}, skill_keys=keys,
+    )  # fmt: skip
+    if isinstance(graph, list):
+        (folder / "phases/work.md").write_text("---\ntype: phase\nname: work\ninput: thing\n---\n")
+
+
+CONDITIONS = [{"expression": f"!({HEAVY})"}] * COUNT
+EDGES = {f"n{number}": {"text": f"case {number}", "when": f"!({HEAVY})"} for number in range(COUNT)}
+READ = {"run_op": {"op": {"kind": "file", "op": "read", "path": f"${{{HEAVY}}}"}, "on_error": "empty"}}
+
+
+def making(**data: Any) -> list[Any]:
+    return [{"else": "end", "artifact": {"type": "thing", "data": {"text": "x", "names": []} | data}}]
+
+
+BESIDE: dict[str, Callable[[Path], None]] = {
+    "rules": lambda root: write_heavy(root, [*[{"when": HEAVY, "to": "end"}] * COUNT, {"else": "end"}]),
+    "a text": lambda root: write_heavy(root, making(text=f"${{{HEAVY}}}" * COUNT)),
+    "texts": lambda root: write_heavy(root, making(names=[f"is ${{{HEAVY}}}"] * COUNT)),
+    "edges": lambda root: write_heavy(root, EDGES),
+    "steps": lambda root: write_heavy(root, steps=CONDITIONS),
+    "ops": lambda root: write_heavy(root, steps=[READ] * COUNT),
+    "iteration": lambda root: write_heavy(root, steps=[{"iterate": {"over": "data.names", "apply": READ}}]),
+    "checks": lambda root: write_heavy(root, keys=f"nodes: {json.dumps({'work': {'check': CONDITIONS}})}\n"),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_expressions_that_nothing_interrupts_share_their_work(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each of them takes less than one may: together they could hold up a process for an hour."""
+    BESIDE[case](tmp_path)
+    value = {"text": "x", "names": list("abcdefghijkl")}
+    project = Project(tmp_path)
+    work: list[int] = []
+
+    def spend(self: Any, run: Any, values: Any) -> Any:
+        before = self._left
+        try:
+            return evaluate(self, run, values)
+        finally:
+            work.append(before - self._left)
+
+    evaluate = SharedWork.evaluate
+    monkeypatch.setattr(SharedWork, "evaluate", spend)
+    monkeypatch.setattr(values, "MAX_UNITS_OF_WORK", 1_000)
+    monkeypatch.setattr(values, "UNITS_TOGETHER", 5_000)
+    ended = project.run("heavy", [finish(type="thing") | {"artifact": {"type": "thing", "data": value}}] * 3, value)
+    assert ended.status == "failed", ended.reason
+    assert "too long together" in ended.reason
+    assert max(work) <= 1_000
+    assert 4_000 < sum(work) <= 5_000
 
 
 # -- checking -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reyn
+from reyn.documents import Document
 from reyn.documents.unicode_forms import has_many_marks, to_normal_form
 from reyn.journal.listing import words_of
-from reyn.lint import lint_skill
+from reyn.lint import instructions, lint_skill
+from reyn.skills import LoadResult
+from reyn.skills import folder as skill_folder
 from reyn.workspace.paths import folded
 from tests.support import grows_too_fast, write_skill
 
@@ -88,3 +92,28 @@ def test_rules_on_instructions_take_time_in_proportion_to_the_length(tmp_path: P
 def test_an_entity_with_thousands_of_digits_is_a_character_like_others(tmp_path: Path, entity: str):
     write_skill(tmp_path, "job", {"work": ["end"]})
     assert lint(tmp_path, entity) >= 0
+
+
+@pytest.mark.parametrize("text", ["word ", "`b` ", "<ab> ", "x\n", "kind: file op: read ", "a/b/c.md "])
+def test_what_lint_reads_of_a_skill_is_bounded(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A clone can have any number of large files."""
+    read: list[int] = []
+    lines = instructions._lines
+
+    def counted(loaded: LoadResult) -> Iterator[tuple[Document, int, str]]:
+        for document, number, line in lines(loaded):
+            read.append(len(line))
+            yield document, number, line
+
+    monkeypatch.setattr(instructions, "_lines", counted)
+    monkeypatch.setattr(instructions, "MAX_CHECKED", 20_000)
+    monkeypatch.setattr(skill_folder, "MAX_CHARACTERS", 200_000)
+    edges = {f"p{number}": [f"p{number + 1}"] for number in range(7)} | {"p7": ["end"]}
+    folder = write_skill(tmp_path, "large", edges)
+    for name in edges:
+        with (folder / f"phases/{name}.md").open("a") as file:
+            file.write(text * (40_000 // len(text)))
+    found = lint_skill(folder)
+    assert sum(read) <= 4 * instructions.MAX_CHECKED  # four rules read lines
+    assert any(one.code == "RYN154" for one in found)
+    assert any("is not read" in one.message and one.code == "RYN110" for one in found)

@@ -158,6 +158,8 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "limits.message_runs": ("limits: {message_runs: 100000}", lambda c: c.limits == LimitKeys()),
     "limits.message_depth": ("limits: {message_depth: null}", lambda c: c.limits == LimitKeys()),
     "limits.message_tokens": ("limits: {message_tokens: null}", lambda c: c.limits == LimitKeys()),
+    "limits.sub_runs": ("limits: {sub_runs: 1001}", lambda c: c.limits == LimitKeys()),
+    "limits.model_calls": ("limits: {model_calls: null}", lambda c: c.limits == LimitKeys()),
     "agents.max_depth": ("agents: {max_depth: 4}", lambda c: c.agents == AgentsSettings()),
 }
 """Keys without an effect that a canary could show: what the configuration in effect must be."""

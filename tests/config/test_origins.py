@@ -54,7 +54,7 @@ def test_values_are_those_of_the_loaded_configuration(tmp_path: Path):
 def test_a_key_or_a_section_can_be_selected(tmp_path: Path):
     settings = explain(tmp_path)
     assert [setting.key for setting in select_settings(settings, "limits.tokens")] == ["limits.tokens"]
-    assert len(select_settings(settings, "limits")) == 9
+    assert len(select_settings(settings, "limits")) == 11
     with pytest.raises(SettingUnknown, match="no setting `size`") as unknown:
         select_settings(settings, "size")
     assert unknown.value.hint == "Did you mean `sizes`?"

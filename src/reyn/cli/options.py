@@ -21,7 +21,7 @@ GROUPINGS = ("day", "skill", "model", "run")
 MAX_ARCHIVE_BYTES = 256 << 20
 LIMITS = (
     *("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens", "no_progress"),
-    *("message_runs", "message_depth", "message_tokens"),
+    *("message_runs", "message_depth", "message_tokens", "sub_runs", "model_calls"),
     *("max_prompt_tokens", "run_tokens", "run_cost", "skill_tokens", "skill_cost", "day_tokens", "day_cost"),
     *("skill_day_tokens", "skill_day_cost", "overrun"),
 )

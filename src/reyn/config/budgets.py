@@ -17,8 +17,8 @@ from reyn.documents.unicode_forms import to_normal_form
 DAY_LIMITS = ("day_tokens", "day_cost", "skill_day_tokens", "skill_day_cost")
 BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LIMITS)
 """The limits that a budget sets. A call that could exceed one is not made."""
-MESSAGE_LIMITS = ("message_runs", "message_depth", "message_tokens")
-"""The limits on what one message of a person may lead to."""
+MESSAGE_LIMITS = ("message_runs", "message_depth", "message_tokens", "sub_runs", "model_calls")
+"""The limits on what one message of a person, or the start of a run, may lead to."""
 NANO = 1_000_000_000
 """Units of money in one unit of the currency."""
 MAX_AMOUNT = 9_000_000

@@ -46,7 +46,7 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits that stop a run until they are raised, and the policy for the limit on act turns."""
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
-        limit="message_runs message_depth message_tokens",
+        limit="message_runs message_depth message_tokens sub_runs model_calls",
         plain="phase_seconds run_seconds tokens no_progress on_limit approval_seconds",
     )
 
@@ -59,6 +59,8 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_runs: Positive | None = 50
     message_depth: Positive | None = 5
     message_tokens: Positive | None = 2_000_000
+    sub_runs: Positive | None = 1_000
+    model_calls: Positive | None = 10_000
 
 
 class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,8 +212,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             stops; `null` means no limit. `on_limit` applies when a visit has used its act turns: `decide` stops
             offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open. In a
             conversation, one message or reply of a person may start `message_runs` runs, at any depth, have
-            `message_depth` reports of background runs lead to one another, and use `message_tokens` tokens. Beyond
-            that, an op that starts a run asks; a step and a model call stop the run. `null` means no limit.
+            `message_depth` reports of background runs lead to one another, and use `message_tokens` tokens. Any other
+            run may start `sub_runs` runs, at any depth. Both may lead to `model_calls` model calls; a reply of a person
+            begins a new count. Beyond that, an op that starts a run asks; a step and a model call stop the run. `null`
+            means no limit.
         agents: Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds`
             is how long an agent may take to reply before the agent that asks continues without it.
         budgets: What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all
@@ -326,6 +330,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     message_runs: int | None = 50
     message_depth: int | None = 5
     message_tokens: int | None = 2_000_000
+    sub_runs: int | None = 1_000
+    model_calls: int | None = 10_000
     max_prompt_tokens: int | None = None
     run_tokens: int | None = None
     run_cost: int | None = None
@@ -383,6 +389,8 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 message_runs=config.limits.message_runs,
                 message_depth=config.limits.message_depth,
                 message_tokens=config.limits.message_tokens,
+                sub_runs=config.limits.sub_runs,
+                model_calls=config.limits.model_calls,
                 max_prompt_tokens=context.max_prompt_tokens if isinstance(context, ProjectContext) else None,
                 run_tokens=(budget := Caps.of(config.budgets.run)).tokens,
                 run_cost=budget.cost,

@@ -185,7 +185,7 @@ NARRATIVE_OMITTED = finding_code(
     "Raise `narrative_cap`, or remove `narrative`.",
 )
 OVERSIZED_INSTRUCTIONS = finding_code(
-    "RYN154: The instructions of a phase alone exceed its `max_prompt_tokens`.",
+    "RYN154: The instructions of a phase alone exceed its `max_prompt_tokens`, or a skill has too many to check.",
     "Shorten the instructions, or raise `max_prompt_tokens` under `context`.",
 )
 BAD_RULE = finding_code(

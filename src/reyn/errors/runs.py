@@ -304,9 +304,9 @@ class LimitUnknown(LimitError, code="RYN601", exit_code=2):
 
 
 class AllowanceExceeded(LimitError, code="RYN602"):
-    """The code of an op calls more functions than one message of a person may start."""
+    """The code of an op calls more functions than one message of a person, or the start of a run, may lead to."""
 
-    hint = "Send a message, which begins a new count, or set `limits.message_runs`."
+    hint = "Set `limits.sub_runs`, in a conversation `limits.message_runs`; there, a message begins a new count."
 
 
 class BudgetExceeded(LimitError, JournalError, code="RYN522"):

@@ -16,7 +16,7 @@ from reyn.expressions.expression import (
 from reyn.expressions.facts import Facts
 from reyn.expressions.templates import DataTemplate, PlacedProblem, compile_template, has_expressions
 from reyn.expressions.tree import Problem
-from reyn.expressions.values import EvaluationError
+from reyn.expressions.values import EvaluationError, SharedWork
 
 __all__ = [
     "DataTemplate",
@@ -27,6 +27,7 @@ __all__ = [
     "PlacedProblem",
     "Problem",
     "Scope",
+    "SharedWork",
     "compile_expression",
     "compile_template",
     "has_expressions",

@@ -13,7 +13,7 @@ from reyn.expressions.facts import NO_FACTS, Facts
 from reyn.expressions.syntax import parse_expression
 from reyn.expressions.tree import Has, Macro, Node, Path, Problem, SyntaxProblem, children, path_of, write_path
 from reyn.expressions.types import Type, kind_names, words_for
-from reyn.expressions.values import EvaluationError, Frame, ShownValue, describe_value, value_of_path
+from reyn.expressions.values import EvaluationError, Frame, SharedWork, ShownValue, describe_value, value_of_path
 
 _MAX_READ = 200
 """Characters of a text that are recorded as a value that an expression has read."""
@@ -65,21 +65,21 @@ class Expression:
             return self.problems
         return (Problem(0, f"the condition is {words_for(self.type)}", "compare it, such as `> 0`, or `== true`"),)
 
-    def evaluate(self, values: dict[str, Any]) -> Any:
-        """Return the value of the expression.
+    def evaluate(self, values: dict[str, Any], work: SharedWork | None = None) -> Any:
+        """Return the value of the expression. `work` is what it and others may do together.
 
         Raises:
             EvaluationError: It has none.
         """
-        return self._run(Frame(values))
+        return self._run(Frame(values)) if work is None else work.evaluate(self._run, values)
 
-    def is_true(self, values: dict[str, Any]) -> bool:
-        """Return whether a condition holds.
+    def is_true(self, values: dict[str, Any], work: SharedWork | None = None) -> bool:
+        """Return whether a condition holds. `work` is what it and others may do together.
 
         Raises:
             EvaluationError: Its value is not a boolean, or it has none.
         """
-        found = self._run(Frame(values))
+        found = self.evaluate(values, work)
         if type(found) is not bool:
             raise EvaluationError(0, "the condition is ", ShownValue(found))
         return found

@@ -19,7 +19,15 @@ from reyn.expressions.types import (
     union,
     words_for,
 )
-from reyn.expressions.values import TEXT_CHARS, EvaluationError, Meter, ShownValue, result_meter, write_value
+from reyn.expressions.values import (
+    TEXT_CHARS,
+    EvaluationError,
+    Meter,
+    SharedWork,
+    ShownValue,
+    result_meter,
+    write_value,
+)
 
 if TYPE_CHECKING:
     from reyn.expressions.checking import Scope
@@ -59,17 +67,17 @@ class Template:
                 found.append(Problem(offset, message, "write a text, a number or a boolean; `string(...)` converts"))
         return tuple(found)
 
-    def evaluate(self, values: dict[str, Any]) -> Any:
-        """Return the value, or the text.
+    def evaluate(self, values: dict[str, Any], work: SharedWork | None = None) -> Any:
+        """Return the value, or the text. `work` is what its expressions and others may do together.
 
         Raises:
             EvaluationError: An expression has no value, or one that is not part of a text.
         """
         if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
-            return self.parts[0].evaluate(values)
-        words: list[str] = []
+            return self.parts[0].evaluate(values, work)
+        words, work = list[str](), work or SharedWork()
         for part in self.parts:
-            value = part if isinstance(part, str) else part.evaluate(values)
+            value = part if isinstance(part, str) else part.evaluate(values, work)
             if kind_name(value) not in _WRITABLE:
                 raise EvaluationError(0, ShownValue(value), " is not part of a text")
             words.append(write_value(value))
@@ -156,26 +164,27 @@ class DataTemplate:
         self.expressions += template.expressions
         return template, template.type
 
-    def render(self, values: dict[str, Any]) -> Any:
-        """Return the value with the values of its expressions.
+    def render(self, values: dict[str, Any], work: SharedWork | None = None) -> Any:
+        """Return the value with the values of its expressions. `work` is what they and others may do together.
 
         Raises:
             EvaluationError: An expression has no value, or all of them together are too large. It names the text.
         """
-        return _rendered(self._value, values, result_meter(), ())
+        return _rendered(self._value, values, (result_meter(), work or SharedWork()), ())
 
 
-def _rendered(value: Any, values: dict[str, Any], meter: Meter, path: tuple[str | int, ...]) -> Any:
+def _rendered(value: Any, values: dict[str, Any], bounds: tuple[Meter, SharedWork], path: tuple[str | int, ...]) -> Any:
     if isinstance(value, Template):
+        meter, work = bounds
         try:
-            found = value.evaluate(values)
+            found = value.evaluate(values, work)
             meter.charge_value(found)
         except EvaluationError as error:
             error.text, error.path = value.text, path
             raise
         return found
     if isinstance(value, dict):
-        return {name: _rendered(one, values, meter, (*path, name)) for name, one in value.items()}
+        return {name: _rendered(one, values, bounds, (*path, name)) for name, one in value.items()}
     if isinstance(value, list):
-        return [_rendered(one, values, meter, (*path, index)) for index, one in enumerate(value)]
+        return [_rendered(one, values, bounds, (*path, index)) for index, one in enumerate(value)]
     return value

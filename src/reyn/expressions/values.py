@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -11,11 +11,15 @@ from reyn.expressions.types import kind_name
 
 MAX_UNITS_OF_WORK = 1_000_000
 """Nodes that one evaluation may visit; long texts and lists count as several."""
+UNITS_TOGETHER = 5 * MAX_UNITS_OF_WORK
+"""The same of all expressions of a node's rules, of a phase's edges, or of a list of steps: nothing interrupts them."""
 TEXT_CHARS = 1_000_000
 LIST_ITEMS = 100_000
 CHARS_PER_UNIT = 64
 UNITS_OF_A_RESULT = 250_000
 """Values that expressions may make for one artifact, or one step; 64 characters count as one more."""
+_TOO_LONG = "the expression takes too long for these values"
+_TOO_LONG_TOGETHER = "the expressions beside it and this one take too long together for these values"
 _MAX_SHOWN = 40
 _EXACT = 1e15
 """Integral numbers below are written without a fraction."""
@@ -65,6 +69,11 @@ class Meter:
         self._left = units
         self._message = message
 
+    @property
+    def left(self) -> int:
+        """The units that are left."""
+        return max(0, self._left)
+
     def charge(self, units: int, at: int) -> None:
         self._left -= units
         if self._left < 0:
@@ -94,8 +103,30 @@ class Frame:
 
     def __init__(self, values: dict[str, Any], meter: Meter | None = None) -> None:
         self.values = values
-        self.meter = meter or Meter(MAX_UNITS_OF_WORK, "the expression takes too long for these values")
+        self.meter = meter or Meter(MAX_UNITS_OF_WORK, _TOO_LONG)
         self.charge = self.meter.charge
+
+
+class SharedWork:
+    """The work that several evaluations may do together."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = UNITS_TOGETHER
+
+    def evaluate(self, run: Callable[[Frame], Any], values: dict[str, Any]) -> Any:
+        """Return the value of an expression; its work counts for those after it.
+
+        Raises:
+            EvaluationError: It has none.
+        """
+        units = min(MAX_UNITS_OF_WORK, self._left)
+        meter = Meter(units, _TOO_LONG if units == MAX_UNITS_OF_WORK else _TOO_LONG_TOGETHER)
+        try:
+            return run(Frame(values, meter))
+        finally:
+            self._left -= units - meter.left
 
 
 # -- operators ----------------------------------------------------------------------------------------

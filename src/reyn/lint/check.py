@@ -44,6 +44,7 @@ LINT_RULES = (
     instructions.phase_names,
     instructions.field_lists,
     instructions.literals,
+    instructions.unchecked,
 )
 """Rules on the files of a skill, which may have errors."""
 SKILL_RULES = (

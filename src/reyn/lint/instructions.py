@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from reyn.skills import LoadResult, Skill
     from reyn.vocabulary import OpForm, Vocabulary
 
+MAX_CHECKED = 200_000
+"""The characters of all instructions of a skill that the rules read: each takes up to ten microseconds."""
 _MARKS = r"[\"'`*_\\\u2018-\u201f]{0,8}"
 """What may enclose a name: quotes, also typographic and escaped ones, and the marks of code and bold text."""
 _CONTRACT_SYNTAX = re.compile(
@@ -67,18 +69,17 @@ def contract_syntax(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Find
     """Report descriptions of the answer format and of ops, which the frame has."""
     forms = ((spec.kind, ((form.op or "", _arguments(form)) for form in spec.forms)) for spec in vocabulary.ops)
     ops = _op_syntax(tuple((kind, tuple(each)) for kind, each in forms))
-    for document in loaded.phase_documents:
-        for number, line in _lines(document):
-            found = list(_CONTRACT_SYNTAX.finditer(line))
-            for match in found:
-                message = f"the instructions describe the answer format: {match[0]!r}"
-                fix = "remove it: Reyn adds the answer format to the prompt"
-                yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
-            named = None if found else ops.search(_HIDDEN.sub("", to_normal_form("NFKC", _unescaped(line))))
-            if named is not None:
-                message = f"the instructions describe an op: {named[0]!r}"
-                fix = "say what to do in plain words: Reyn adds the ops and their syntax to the prompt"
-                yield _warning(document, number, named.start(), codes.CONTRACT_IN_PROSE, message, fix)
+    for document, number, line in _lines(loaded):
+        found = list(_CONTRACT_SYNTAX.finditer(line))
+        for match in found:
+            message = f"the instructions describe the answer format: {match[0]!r}"
+            fix = "remove it: Reyn adds the answer format to the prompt"
+            yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
+        named = None if found else ops.search(_HIDDEN.sub("", to_normal_form("NFKC", _unescaped(line))))
+        if named is not None:
+            message = f"the instructions describe an op: {named[0]!r}"
+            fix = "say what to do in plain words: Reyn adds the ops and their syntax to the prompt"
+            yield _warning(document, number, named.start(), codes.CONTRACT_IN_PROSE, message, fix)
 
 
 def _unescaped(line: str) -> str:
@@ -141,28 +142,29 @@ def _any_of(names: Iterable[str]) -> str:
 def phase_names(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report names of other phases; the graph decides what comes next, and a phase can be reused elsewhere."""
     names = set(loaded.partial.graph) if loaded.partial else set()
-    for document in loaded.phase_documents:
+    for document, number, line in _lines(loaded):
         own = document.file.rpartition("/")[2].removesuffix(".md")
-        for number, line in _lines(document):
-            for match in _NAMES.finditer(line):
-                is_marked = "_" in match[0] or line[max(0, match.start() - 1)] == "`"
-                if is_marked and match[0] in names - {own}:
-                    message = f"the instructions name the phase `{match[0]}`"
-                    fix = "remove it: Reyn adds the possible next phases to the prompt"
-                    yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
+        for match in _NAMES.finditer(line):
+            is_marked = "_" in match[0] or line[max(0, match.start() - 1)] == "`"
+            if is_marked and match[0] != own and match[0] in names:
+                message = f"the instructions name the phase `{match[0]}`"
+                fix = "remove it: Reyn adds the possible next phases to the prompt"
+                yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
 
 
 def field_lists(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report lists of two or more output fields, which the schema describes."""
-    skill = loaded.partial
-    for name in skill.phases if skill else ():
+    skill, bulleted = loaded.partial, dict[str, list[tuple[int, re.Match[str]]]]()
+    for document, number, line in _lines(loaded):
+        if match := _BULLET.match(line):
+            bulleted.setdefault(document.file, []).append((number, match))
+    for name in skill.phases if skill and bulleted else ():
         assert skill is not None
-        document, fields = loaded.document(name), _output_fields(skill, name)
-        bullets = [
-            (number, match)
-            for number, line in _lines(document)
-            if (match := _BULLET.match(line)) and match[1] in fields
-        ]
+        document = loaded.document(name)
+        if document.file not in bulleted:
+            continue
+        fields = _output_fields(skill, name)
+        bullets = [(number, match) for number, match in bulleted[document.file] if match[1] in fields]
         if len(bullets) >= 2:
             number, match = bullets[0]
             names = ", ".join(f"`{bullet[1]}`" for _, bullet in bullets[:4])
@@ -173,23 +175,43 @@ def field_lists(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
 
 def literals(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report literals that a small model may copy into its answer."""
+    for document, number, line in _lines(loaded):
+        taken = bytearray(len(line))
+        for pattern, kind in _LITERALS:
+            for match in pattern.finditer(line):
+                start, end = match.span()
+                if 1 in taken[start:end]:
+                    continue
+                taken[start:end] = b"\1" * (end - start)
+                message = f"small models may copy this {kind}: {match[0][:60]!r}"
+                fix = "describe it in words, or pass it as input"
+                yield _warning(document, number, match.start(), codes.COPYABLE_LITERAL, message, fix)
+
+
+def unchecked(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report the first phase whose instructions these rules do not read to the end."""
+    for document, length in _checked(loaded):
+        if length < len(document.body):
+            message = f"the instructions of all phases have more than {MAX_CHECKED:,} characters: not checked from here"
+            line = document.body_line + document.body.count("\n", 0, length)
+            yield _warning(document, line, 0, codes.OVERSIZED_INSTRUCTIONS, message, "shorten them: models read less")
+            break
+
+
+def _checked(loaded: LoadResult) -> Iterator[tuple[Document, int]]:
+    """Yield the phases with the number of characters of their instructions that are read."""
+    left = MAX_CHECKED
     for document in loaded.phase_documents:
-        for number, line in _lines(document):
-            taken = bytearray(len(line))
-            for pattern, kind in _LITERALS:
-                for match in pattern.finditer(line):
-                    start, end = match.span()
-                    if 1 in taken[start:end]:
-                        continue
-                    taken[start:end] = b"\1" * (end - start)
-                    message = f"small models may copy this {kind}: {match[0][:60]!r}"
-                    fix = "describe it in words, or pass it as input"
-                    yield _warning(document, number, match.start(), codes.COPYABLE_LITERAL, message, fix)
+        length = min(left, len(document.body))
+        left -= length
+        yield document, length
 
 
-def _lines(document: Document) -> Iterator[tuple[int, str]]:
-    """Return the lines of the instructions with their line numbers in the file."""
-    return enumerate(document.body.split("\n"), start=document.body_line)
+def _lines(loaded: LoadResult) -> Iterator[tuple[Document, int, str]]:
+    """Yield the lines of the instructions with their line numbers in the file."""
+    for document, length in _checked(loaded):
+        for number, line in enumerate(document.body[:length].split("\n"), start=document.body_line):
+            yield document, number, line
 
 
 def _output_fields(skill: Skill, phase: str) -> set[str]:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
+MAX_CHARACTERS = 2_000_000
+"""The characters of all files of a skill together. A file has at most a million bytes."""
+
+
 class SkillFolder:
     """The parsed files of a skill, or of a shared folder, which has no `skill.md`.
 
@@ -45,6 +49,7 @@ class SkillFolder:
             if place != STDLIB:  # it does not change
                 read_files.add(place, "phases", "artifacts")
         self._texts: dict[str, str] = {}
+        self._length = 0
         self._written: dict[str, Document | None] = {}
         self._documents: dict[str, Document | None] = {}
         self._is_shared = folder in shared
@@ -156,7 +161,12 @@ class SkillFolder:
         if folder is not self.path and not is_inside_project(folder):
             message = f"`{folder.name}` is a link that points outside the project; `{label}` is not read"
             raise DocumentError(Finding(label, 1, 1, codes.LINK_OUTSIDE, message, "replace the link by a copy"))
-        text = self._texts[file] = self.read_files.read(path, label, folder)
+        text = self.read_files.read(path, label, folder)
+        self._length += len(text)
+        if self._length > MAX_CHARACTERS:
+            message = f"the files of the skill have more than {MAX_CHARACTERS:,} characters; `{label}` is not read"
+            raise DocumentError(Finding(label, 1, 1, codes.UNREADABLE, message, "make the skill smaller"))
+        self._texts[file] = text
         return parse_front_matter(text, label) if file.endswith(".md") else parse_yaml(text, label)
 
     def _convert(self, file: str) -> Document | None:

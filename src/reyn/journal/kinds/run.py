@@ -209,10 +209,10 @@ class LimitReached(Body, frozen=True):
 
 @event("allowance_reached", v=1, origin="outcome")
 class AllowanceReached(Body, frozen=True):
-    """A run below a conversation made no model call, or started no sub-run: one message may not lead to more.
+    """A run made no model call, or started no sub-run: one message, or the start of a run, may not lead to more.
 
     `limit` is the limit to raise and `cap` its value; `count` is what was counted since a person's last message or
-    reply.
+    reply, or the start of the root run.
     """
 
     call: str

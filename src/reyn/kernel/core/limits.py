@@ -96,9 +96,12 @@ def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
 
 
 def allowance_reason(reached: kinds.AllowanceReached, phase: str) -> str:
-    """Return why a run below a conversation stopped."""
-    what = "tokens were used" if reached.limit == "message_tokens" else "runs were started"
-    since = f"{reached.count:,} {what} since the last message or reply of a person"
+    """Return why a run stopped that led to more than one message, or one start of a run, may lead to."""
+    what = {"message_tokens": "tokens were used", "model_calls": "model calls were made"}
+    of_message = "the last message or reply of a person"
+    of_run = "the start of the run, or the last reply of a person"
+    since = f"{reached.count:,} {what.get(reached.limit, 'runs were started')} since "
+    since += of_message if reached.limit.startswith("message") else of_run
     return f"phase `{phase}`: {since}; `{reached.limit}` is {reached.cap:,}"
 
 

@@ -138,7 +138,7 @@ def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
         state,
         visit=replace(state.visit, is_answered=True),
         last_answer=body,
-        person=PersonInput(state.last_input, state.usage),
+        person=PersonInput(state.last_input, state.usage, state.models.answers),
         # The question was about the first unknown outcome, if there is one.
         recovery=replace(state.recovery, unknown_outcomes=state.recovery.unknown_outcomes[1:]),
     )
@@ -350,9 +350,9 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
     is_of_person = not body.run and body.ask is None
     person = state.person
     if is_of_person:
-        person = PersonInput(state.last_input, state.usage)
+        person = PersonInput(state.last_input, state.usage, models.answers)
     elif body.ask is not None:  # the run that asks counts what was used before
-        person = PersonInput(person.at, state.usage)
+        person = PersonInput(person.at, state.usage, models.answers)
     return replace(state, models=models, received=received, person=person)
 
 

@@ -170,13 +170,14 @@ class Recovery(msgspec.Struct, frozen=True, gc=False):
 
 
 class PersonInput(msgspec.Struct, frozen=True, gc=False):
-    """The last message or reply of a person: its time, and the tokens that the run had used by then.
+    """The last message or reply of a person: its time, and the tokens and answers that the run had used by then.
 
-    For a message of another agent, only the tokens are those at its arrival.
+    For a message of another agent, only the tokens and answers are those at its arrival.
     """
 
     at: int = 0
     usage: kinds.Usage = kinds.Usage()
+    answers: int = 0
 
 
 class RunState(RunSummary, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from reyn.documents import key_path
 from reyn.errors import ConditionFailed
-from reyn.expressions import EvaluationError, place, readings
+from reyn.expressions import EvaluationError, SharedWork, place, readings
 from reyn.journal import kinds
 from reyn.journal.summary import SECOND
 from reyn.kernel.core.errors_of_nodes import VisitFault
@@ -64,15 +64,15 @@ def first_match(
     Raises:
         ConditionFault: An expression has no value.
     """
-    tried: list[Expression] = []
+    tried, work = list["Expression"](), SharedWork()
     for number, compiled in enumerate(rules, start=1):
         where = f"node `{entry.phase}`, rule {number}"
         tried += [compiled.when] if compiled.when is not None else []
         _check(compiled.problems, where)
-        if compiled.when is not None and not _is_true(compiled.when, values, where):
+        if compiled.when is not None and not _is_true(compiled.when, values, where, work):
             continue
         try:
-            data = None if compiled.data is None else compiled.data.render(values)
+            data = None if compiled.data is None else compiled.data.render(values, work)
         except EvaluationError as error:
             at = place_in(error, "artifact", "data")
             raise ConditionFault(f"{where}, {at}: {fault_text(error, compiled.expressions, values)}") from error
@@ -94,11 +94,11 @@ def without_forbidden(phase: CompiledPhase, entry: Visit, prepared: PreparedInpu
     artifact = artifact | {LOCAL_ROOT: prepared.local} if prepared.local else artifact
     conditions = phase.conditions
     expressions = [one.when for one in conditions if one.when is not None]
-    values, removed = values_of(expressions, artifact, phase.skill, tape), []
+    values, removed, work = values_of(expressions, artifact, phase.skill, tape), [], SharedWork()
     for one in conditions:
         where = f"phase `{entry.phase}`, edge `{one.target}`"
         _check(one.problems, where)
-        if one.when is not None and not _is_true(one.when, values, where):
+        if one.when is not None and not _is_true(one.when, values, where, work):
             removed.append(one.target)
     tape.emit(kinds.ConditionsChecked(entry.phase, entry.visit, tuple(removed), readings(expressions, values)))
     if not removed:
@@ -118,9 +118,9 @@ def _check(problems: Sequence[PlacedProblem], where: str) -> None:
         raise ConditionFault(f"{where}, `{first.text}`, {column}: {first.problem.message}")
 
 
-def _is_true(when: Expression, values: dict[str, Any], where: str) -> bool:
+def _is_true(when: Expression, values: dict[str, Any], where: str, work: SharedWork) -> bool:
     try:
-        return when.is_true(values)
+        return when.is_true(values, work)
     except EvaluationError as error:
         column = place(when.text, error.at)
         raise ConditionFault(f"{where}, `{when.text}`, {column}: {fault_text(error, [when], values)}") from error

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.expressions import SharedWork
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.errors_of_nodes import VisitFault
 from reyn.kernel.visit.completed_steps import CompletedSteps
@@ -73,6 +74,7 @@ class StepContext:
         self.templates = run.step_templates
         self.log = log
         self.tape = tape
+        self.work = SharedWork()
         if log.steps is None:
             earlier = tape.state.history.steps.get(phase)
             log.steps = CompletedSteps() if earlier is None else CompletedSteps(tape.content(earlier))

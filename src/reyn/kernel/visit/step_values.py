@@ -51,8 +51,8 @@ def check_condition(step: CheckExpression, artifact: dict[str, Any], context: St
     expressions = [one for one in (condition.when, *template.data.expressions) if one is not None]
     values = values_of(expressions, artifact, context.run.skill, context.tape)
     try:
-        is_true = condition.when is None or condition.when.is_true(values)
-        message = "" if is_true or step.into is not None else template.data.render(values)
+        is_true = condition.when is None or condition.when.is_true(values, context.work)
+        message = "" if is_true or step.into is not None else template.data.render(values, context.work)
     except EvaluationError as error:
         text = step.condition
         at = place_in(error, template.key) if error.text else f"`{text}`, {place(text, error.at)}"
@@ -76,7 +76,7 @@ def _rendered(template: StepTemplate, artifact: dict[str, Any], context: StepCon
     expressions = template.data.expressions
     values = values_of(expressions, artifact, context.run.skill, context.tape)
     try:
-        return template.data.render(values)
+        return template.data.render(values, context.work)
     except EvaluationError as error:
         reason = fault_text(error, expressions, values)
         raise StepFault(f"{place_in(error, template.key)}: {reason}", is_final=True) from error

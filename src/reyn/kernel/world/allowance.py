@@ -1,15 +1,15 @@
-"""The bound on what one message of a person may start: runs, reports that lead to further runs, and tokens.
+"""The bound on what one message of a person, or the start of a run, may lead to: runs, model calls, reports, tokens.
 
 An op that starts a run beyond the bound needs an approval, like any op for which a rule says `ask`. A step that starts
-one, and a model call beyond the bound on tokens, stop the run with a limit; a function that the code of an op calls
-raises an error. Runs are counted in the list of runs, tokens and reports in the states of the conversation and the runs
-below it, and tokens also for all runs that this process executes. The reply of a person begins a new count; the start
-of a sub-run does not.
+one, and a model call beyond the bound, stop the run with a limit; a function that the code of an op calls raises an
+error. Runs are counted in the list of runs, calls, tokens and reports in the states of the root run and the runs below
+it, and calls and tokens also for all runs that this process executes. The reply of a person begins a new count; the
+start of a sub-run does not. Reports and tokens are bounded in conversations only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.errors import AllowanceExceeded
@@ -29,21 +29,46 @@ if TYPE_CHECKING:
 STARTING = (kinds.RunRequest, kinds.MessageRequest)
 """The requests of ops that start runs."""
 _MAX_COUNTS = 1_000
+_START = "the start of the run, or your last reply"
 
 
 class CallCount(NamedTuple):
-    """What a model call counts for: the last message of a person, the bound on its tokens, and those of the runs above.
+    """What a model call counts for: the last message of a person, and what it may use and has used on its path.
 
-    A message is the run that it was for, its time, and the tokens that the run had used by then.
+    A message is the run that it was for, its time, and the tokens that the run had used by then. A bound that is `None`
+    does not hold.
     """
 
     message: tuple[str, int, int]
-    bound: int
+    bound: int | None
     used: int
+    calls_bound: int | None
+    calls: int
+
+
+class _RunsBelow(NamedTuple):
+    """The runs below a root run when the list of runs was read, and those that were planned before or since.
+
+    `waiting` is how many of them had not begun then.
+    """
+
+    since: int
+    begun: int
+    planned: set[str]
+    waiting: int
+
+    @property
+    def total(self) -> int:
+        return self.begun + len(self.planned)
+
+    def is_due(self, bound: int) -> bool:
+        """Return whether to read the list of runs again: planned runs may have begun, and others in other processes."""
+        new = len(self.planned) - self.waiting
+        return self.total >= bound or new >= (bound - self.begun - self.waiting) // 4
 
 
 class MessageCounts:
-    """The tokens of all model calls that this process made since a message of a person.
+    """All model calls that this process made since a message of a person, and their tokens.
 
     Runs that execute at the same time share what is left: a call in progress counts with the most that it can use.
 
@@ -54,27 +79,62 @@ class MessageCounts:
     def __init__(self) -> None:
         self.starting: set[str] = set()
         self._used: dict[tuple[str, int, int], int] = {}
+        self._calls: dict[tuple[str, int, int], int] = {}
         self._in_progress: dict[tuple[str, int, int], int] = {}
+        self._runs: dict[str, _RunsBelow] = {}
 
     def reached(self, count: CallCount) -> tuple[str, int, int] | None:
-        """Return the bound on tokens, if it is reached: its name, its value and the tokens that were used."""
+        """Return the bound on tokens or calls, if it is reached: its name, its value and what was used."""
         used = max(count.used, self._used.get(count.message, 0))
-        return ("message_tokens", count.bound, used) if used >= count.bound else None
+        if count.bound is not None and used >= count.bound:
+            return "message_tokens", count.bound, used
+        calls = max(count.calls, self._calls.get(count.message, 0))
+        if count.calls_bound is not None and calls >= count.calls_bound:
+            return "model_calls", count.calls_bound, calls
+        return None
+
+    def runs_below(self, root: str, since: int, bound: int, run: str, begun: Callable[[], Mapping[str, int]]) -> int:
+        """Return how many runs were started or planned below a root run; plan one more unless the bound is reached.
+
+        The list of runs is read again when a quarter of what was left may have been started: to read it for each of
+        many runs would take time that grows with their square.
+
+        Args:
+            root: The root run.
+            since: The time from which on they count.
+            bound: How many there may be.
+            run: The next one.
+            begun: Returns the runs below the root run that were started, with the times.
+        """
+        found = self._runs.pop(root, None)
+        if found is None or found.since != since or found.is_due(bound):
+            times = begun()
+            planned = {one for one in found.planned if one not in times} if found and found.since == since else set()
+            found = _RunsBelow(since, sum(time >= since for time in times.values()), planned, len(planned))
+        if (total := found.total) < bound:
+            found.planned.add(run)
+        self._runs[root] = found
+        if len(self._runs) > _MAX_COUNTS:
+            del self._runs[next(iter(self._runs))]
+        return total
 
     def begin(self, count: CallCount, needed: int) -> bool | tuple[str, int, int]:
-        """Reserve what a call can use at most.
+        """Count a call, and reserve what it can use at most.
 
         Returns:
             Whether it can begin, or has to wait for others, which may use less than they can; the bound if that is
             reached, see `reached`.
         """
-        message, bound, above = count
+        if (reached := self.reached(count)) is not None:
+            return reached
+        message, bound = count.message, count.bound
         used, others = self._used.get(message, 0), self._in_progress.get(message, 0)
-        if max(used, above) >= bound:
-            return "message_tokens", bound, max(used, above)
-        if others and used + others + needed > bound:
+        if bound is not None and others and used + others + needed > bound:
             return False
         self._in_progress[message] = others + needed
+        self._calls[message] = max(self._calls.get(message, 0), count.calls) + 1
+        if len(self._calls) > _MAX_COUNTS:
+            del self._calls[next(iter(self._calls))]
         return True
 
     def end(self, count: CallCount, needed: int, used: int) -> None:
@@ -96,15 +156,13 @@ def within_bound(
     counts: MessageCounts,
 ) -> EventWithBlobs:
     """Return the plan of an op that starts a run, or the approval that it needs because a bound is reached."""
-    reached = _reached(tape.state, settings, above, journal, counts)
+    reached = _reached(tape.state, settings, above, journal, counts, f"{tape.run_id}.{effect.key}")
     if not reached:
         return planned
+    since = "your last message or reply" if (above or (tape.state,))[-1].is_conversation else _START
     args, form = Blob.of(canonical(effect.args)), effect.args.get("op") or ""
     rule = f"limits.{reached[0]}: ask after {reached[1]:,}"
-    text = (
-        f"Since your last message or reply, {reached[2]}. `approve` goes on and begins a new count.\n"
-        f"op: {printable(effect.args)}\n"
-    )
+    text = f"Since {since}, {reached[2]}. `approve` goes on and begins a new count.\nop: {printable(effect.args)}\n"
     preview = Blob.of(text.encode())
     action = digest(canonical([f"{tape.run_id}/{effect.key}", effect.args, rule, text]))
     required = kinds.ApprovalRequired(effect.key, effect.args["kind"], form, args.hash, rule, action, preview.hash)
@@ -118,13 +176,16 @@ def step_allowance(
     above: tuple[BudgetedRun, ...],
     journal: Journal,
     planned: set[str],
+    counts: MessageCounts,
 ) -> kinds.AllowanceReached | None:
     """Return the limit with which a run stops before a sub-run of a step; `None` if it is not reached.
 
     `planned` are sub-runs that the run has planned in this process.
     """
-    path = _path(tape.state, settings, above)
-    found = None if path is None else _runs_reached(tape.state, settings, path, journal, planned)
+    path, run = (budgeted_run(tape.state, settings), *above), f"{tape.run_id}.{effect.key}"
+    found = _runs_reached(tape.state, settings, path, journal, counts, run, planned)
+    if found is None and (count := count_of(tape.state, settings, above)) is not None:
+        found = counts.reached(count)
     return None if found is None else kinds.AllowanceReached(effect.key, *found)
 
 
@@ -134,57 +195,58 @@ def check_call(
     above: tuple[BudgetedRun, ...],
     journal: Journal,
     counts: MessageCounts,
+    run: str,
 ) -> None:
-    """Raise `AllowanceExceeded` if the code of an op may not call another function."""
-    path = _path(state, settings, above)
-    if path is None:
-        return
-    starting = [run for run in counts.starting if run.startswith(f"{path[-1].run_id}.")]
-    if (found := _runs_reached(state, settings, path, journal, starting)) is not None:
+    """Raise `AllowanceExceeded` if the code of an op may not call another function, with the id `run`."""
+    path = (budgeted_run(state, settings), *above)
+    starting = [one for one in counts.starting if one.startswith(f"{path[-1].run_id}.")]
+    if (found := _runs_reached(state, settings, path, journal, counts, run, starting)) is not None:
         name, bound, count = found
-        since = "since the last message or reply of a person"
+        is_conversation = path[-1].is_conversation
+        since = "since the last message or reply of a person" if is_conversation else "since the run was started"
         raise AllowanceExceeded(f"{count:,} runs were started {since}; `{name}` is {bound:,}")
 
 
 def count_of(state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...]) -> CallCount | None:
     """Return what a model call of a run counts for; `None` if there is no bound.
 
-    A run counts the tokens of a sub-run when that ends, so those of the runs on the path add up. The runs above the one
-    in which a person spoke last have used nothing since. Runs beside the path are counted while they execute here.
+    A run counts the calls and tokens of a sub-run when that ends, so those of the runs on the path add up. The runs
+    above the one in which a person spoke last have used nothing since. Runs beside the path are counted while they
+    execute here.
     """
-    path, bound = _path(state, settings, above), limit_of(state, settings, "message_tokens")
-    if path is None or bound is None:
+    path, calls_bound = (budgeted_run(state, settings), *above), limit_of(state, settings, "model_calls")
+    bound = limit_of(state, settings, "message_tokens") if path[-1].is_conversation else None
+    if bound is None and calls_bound is None:
         return None
-    since, used = max([run.person.at for run in path]), 0
+    since, used, calls = max([run.person.at for run in path]), 0, 0
     for run in path:
         used += (run.usage - run.person.usage).total
+        calls += run.answers - run.person.answers
         if run.person.at == since:
             break
-    return CallCount((run.run_id, since, run.person.usage.total), bound, used)
+    return CallCount((run.run_id, since, run.person.usage.total), bound, used, calls_bound, calls)
 
 
 def _reached(
-    state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...], journal: Journal, counts: MessageCounts
+    state: RunState,
+    settings: RunSettings,
+    above: tuple[BudgetedRun, ...],
+    journal: Journal,
+    counts: MessageCounts,
+    run: str,
 ) -> tuple[str, int, str] | None:
     """Return the bound that is reached: its name, its value and what was counted; `None` if there is none."""
-    path = _path(state, settings, above)
-    if path is None:
-        return None
-    if (runs := _runs_reached(state, settings, path, journal)) is not None:
+    path = (budgeted_run(state, settings), *above)
+    if (runs := _runs_reached(state, settings, path, journal, counts, run)) is not None:
         return *runs[:2], f"{runs[2]:,} runs were started"
     depth = limit_of(state, settings, "message_depth")
-    if depth is not None and state.turn_depth >= depth:
+    if path[-1].is_conversation and depth is not None and state.turn_depth >= depth:
         return "message_depth", depth, f"{state.turn_depth:,} reports of runs led to one another"
     count = count_of(state, settings, above)
     if count is not None and (found := counts.reached(count)) is not None:
-        return *found[:2], f"{found[2]:,} tokens were used"
+        what = "tokens were used" if found[0] == "message_tokens" else "model calls were made"
+        return *found[:2], f"{found[2]:,} {what}"
     return None
-
-
-def _path(state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...]) -> tuple[BudgetedRun, ...] | None:
-    """Return the run and those above it; `None` if the root is no conversation."""
-    path = (budgeted_run(state, settings), *above)
-    return path if path[-1].is_conversation else None
 
 
 def _runs_reached(
@@ -192,14 +254,28 @@ def _runs_reached(
     settings: RunSettings,
     path: tuple[BudgetedRun, ...],
     journal: Journal,
+    counts: MessageCounts,
+    run: str,
     planned: Iterable[str] = (),
 ) -> tuple[str, int, int] | None:
-    """Return the bound on runs, if it is reached: its name, its value and the runs below the root since then."""
-    bound = limit_of(state, settings, "message_runs")
+    """Return the bound on runs, if it is reached: its name, its value and the runs below the root since then.
+
+    In a conversation, few runs may be started, and their list is read for each.
+    """
+    root = path[-1]
+    name = "message_runs" if root.is_conversation else "sub_runs"
+    bound = limit_of(state, settings, name)
     if bound is None:
         return None
-    since = max(run.person.at for run in path)
-    begun = {row.run_id: row.started for row in journal.runs(f"{path[-1].run_id}.")}
-    waiting = {*planned, *(run for run, report in state.inbox.background.items() if report is None)}
-    count = sum(started >= since for started in begun.values()) + len(waiting - begun.keys())
-    return ("message_runs", bound, count) if count >= bound else None
+    since = max(one.person.at for one in path)
+
+    def begun() -> dict[str, int]:
+        return {row.run_id: row.started for row in journal.runs(f"{root.run_id}.")}
+
+    if not root.is_conversation:
+        count = counts.runs_below(root.run_id, since, bound, run, begun)
+    else:
+        times = begun()
+        waiting = {*planned, *(one for one, report in state.inbox.background.items() if report is None)}
+        count = sum(time >= since for time in times.values()) + len(waiting - times.keys())
+    return (name, bound, count) if count >= bound else None

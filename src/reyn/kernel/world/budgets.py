@@ -59,6 +59,7 @@ class BudgetedRun(NamedTuple):
     is_conversation: bool
     person: PersonInput
     usage: kinds.Usage
+    answers: int
 
     def caps(self, scope: str, configured: Caps, raised: Mapping[str, int | None]) -> Caps:
         """Return the caps of a budget: as raised in the run that calls, as raised in this one, or as configured."""
@@ -88,6 +89,7 @@ def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
         state.is_conversation,
         state.person,
         state.usage,
+        state.models.answers,
     )
 
 

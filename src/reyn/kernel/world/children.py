@@ -260,7 +260,7 @@ class Children:
         counts = self.services.message_counts
         if self.journal.find(run) is None:
             settings = self.services.settings_of(tape.started, tape.content)
-            check_call(tape.state, settings, scope.above(), self.journal, counts)
+            check_call(tape.state, settings, scope.above(), self.journal, counts, run)
         counts.starting.add(run)
         scope.calls[key] = intent
         try:

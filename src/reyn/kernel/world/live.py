@@ -60,6 +60,8 @@ _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ROOM_SECONDS = 0.05
 """Interval between attempts to begin a call while other calls may use the rest of the tokens."""
+_FREE_CALLS = 100
+"""The model calls of a run without sub-runs that are not compared with a bound, unless it is lower."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 _BUDGET_APPLIED, _kind_of = kinds.ContextBudgetApplied.kind, attrgetter("kind")
@@ -113,6 +115,7 @@ class LiveWorld:
         self._reads: int | None = None
         """The ops since the last commit, if that came before an op that only reads, and all of them only read."""
         self._planned: set[str] = set()
+        self._free_calls = 1  # no bound is lower
         """Children that were planned in this process."""
         self._call: tuple[PreparedCall, CallBudget | None] | None = None
         """The model call whose intent is durable, and its budget, if it has one."""
@@ -202,7 +205,10 @@ class LiveWorld:
         match effect:
             case PlanChild():
                 settings = self._services.settings_of(tape.started, tape.content)
-                if reached := step_allowance(effect, tape, settings, self._above(), self._journal, self._planned):
+                counts = self._services.message_counts
+                if reached := step_allowance(
+                    effect, tape, settings, self._above(), self._journal, self._planned, counts
+                ):
                     return reached, ()
                 planned = self.children.plan(effect, tape)
                 if isinstance(planned[0], kinds.ChildStarted):
@@ -311,8 +317,10 @@ class LiveWorld:
             return None
         state, counts, count = tape.state, self._services.message_counts, None
         needed = state.reserved.tokens if state.reserved is not None else 0
-        if state.conversations or state.started.parent is not None:  # every model call comes here
+        answers = state.models.answers - state.person.answers
+        if state.conversations or state.started.parent is not None or answers >= self._free_calls:
             count = count_of(state, self._services.settings_of(tape.started, tape.content), self._above())
+            self._free_calls = _FREE_CALLS if count is None else min(_FREE_CALLS, count.calls_bound or _FREE_CALLS)
         while count is not None and (begun := counts.begin(count, needed)) is not True:
             if begun is False:
                 await asyncio.sleep(_ROOM_SECONDS)
