@@ -148,13 +148,14 @@ def test_the_artifact_of_a_rule_is_bounded(tmp_path: Path):
 
 
 def test_the_arguments_of_a_step_are_bounded(tmp_path: Path):
-    step = f'run_op: {{op: {{kind: file, op: write, path: output/a.md, content: "{BOMB}"}}}}'
+    write_skill(tmp_path, "taker", {"work": ["end"]}, artifacts={"note": {"type": "object"}})
+    step = f'run_skill: {{skill: taker, input: {{text: "{BOMB}"}}}}'
     write_order(tmp_path, step.replace("data.note", "data.id"))
     project = Project(tmp_path)
     ended = project.run("order", [finish()], VALUE)
     assert ended.status == "failed"
+    assert "the result is too large" in ended.reason
     assert bytes_of(project) < 100_000
-    assert not (tmp_path / "output").exists()
 
 
 HEAVY = "data.names.exists(a, data.names.exists(b, a + b == 'x'))"

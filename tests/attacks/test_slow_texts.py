@@ -107,7 +107,7 @@ def test_what_lint_reads_of_a_skill_is_bounded(text: str, tmp_path: Path, monkey
 
     monkeypatch.setattr(instructions, "_lines", counted)
     monkeypatch.setattr(instructions, "MAX_CHECKED", 20_000)
-    monkeypatch.setattr(skill_folder, "MAX_CHARACTERS", 200_000)
+    monkeypatch.setattr(skill_folder, "MAX_SKILL_CHARACTERS", 200_000)
     edges = {f"p{number}": [f"p{number + 1}"] for number in range(7)} | {"p7": ["end"]}
     folder = write_skill(tmp_path, "large", edges)
     for name in edges:

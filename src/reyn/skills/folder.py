@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
-MAX_CHARACTERS = 2_000_000
+MAX_SKILL_CHARACTERS = 2_000_000
 """The characters of all files of a skill together. A file has at most a million bytes."""
 
 
@@ -163,8 +163,10 @@ class SkillFolder:
             raise DocumentError(Finding(label, 1, 1, codes.LINK_OUTSIDE, message, "replace the link by a copy"))
         text = self.read_files.read(path, label, folder)
         self._length += len(text)
-        if self._length > MAX_CHARACTERS:
-            message = f"the files of the skill have more than {MAX_CHARACTERS:,} characters; `{label}` is not read"
+        if self._length > MAX_SKILL_CHARACTERS:
+            message = (
+                f"the files of the skill have more than {MAX_SKILL_CHARACTERS:,} characters; `{label}` is not read"
+            )
             raise DocumentError(Finding(label, 1, 1, codes.UNREADABLE, message, "make the skill smaller"))
         self._texts[file] = text
         return parse_front_matter(text, label) if file.endswith(".md") else parse_yaml(text, label)
