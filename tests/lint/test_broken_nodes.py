@@ -1,4 +1,4 @@
-"""A broken entry under `nodes` has one finding: what follows from it is not reported again elsewhere."""
+"""A broken entry of skill.md has one finding: what follows from it is not reported again elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reyn.lint import lint_skill
+from tests.rules import write_rules
 from tests.support import NOTE, VOCABULARY, write_skill
 
 STEP = 1 if os.environ.get("ALL_CASES") else 4
@@ -77,11 +78,11 @@ def places(value: Any, at: Place = ()) -> Iterator[Place]:
             yield from places(one, (*at, key))
 
 
-def changed(place: Place, change: str, value: Any = None) -> Any:
+def changed(place: Place, change: str, value: Any = None, whole: Any = NODES) -> Any:
     """The nodes with another value at a place, without it, or with a misspelt key."""
     if not place:
         return value
-    nodes = copy.deepcopy(NODES)
+    nodes = copy.deepcopy(whole)
     parent: Any = nodes
     for key in place[:-1]:
         parent = parent[key]
@@ -111,6 +112,41 @@ def test_a_broken_entry_has_one_finding(tmp_path: Path, cases: list[tuple[Place,
         found = findings(tmp_path, changed(place, change, value))
         if len(found) > 1:
             several[place, change, str(value)] = found
+    assert several == {}
+
+
+RULES: list[Any] = [
+    {"when": "data.amount < 50.0", "to": "pay"},
+    {
+        "when": "data.kind == 'travel'",
+        "to": "review",
+        "artifact": {"type": "claim", "data": {"amount": "${data.amount}", "kind": "food"}},
+    },
+    {"else": "end", "artifact": {"type": "note", "data": {"text": "${data.kind}"}}},
+]
+EDGE: dict[str, Any] = {
+    "pay": {"text": "it is clear", "when": "data.amount <= 500.0"},
+    "review": "it is not",
+    "end": "",
+}
+
+
+@pytest.mark.parametrize("edges", [RULES, EDGE], ids=["rules", "conditions"])
+def test_a_broken_rule_or_edge_has_one_finding(tmp_path: Path, edges: Any):
+    several = {}
+    found = [(place, "replace", value) for place in places(edges) if place for value in BAD]
+    found += [(place, "remove", None) for place in places(edges) if place]
+    found += [(place, "misspell", None) for place in places(edges) if len(place) > 1 and isinstance(place[-1], str)]
+    for place, change, value in found[:: 1 if STEP == 1 else 2]:
+        decide = {"decide": changed(place, change, value, edges), "pay": ["end"], "review": ["end"]}
+        graph = "".join(f"  {node}: {json.dumps(one)}\n" for node, one in decide.items())
+        file = "type: phase\nname: decide\ninput: claim\n"
+        folder = write_rules(tmp_path, "", graph=graph, node_file=file)
+        if edges is EDGE:
+            (folder / "phases/decide.md").write_text(f"---\n{file}allowed_ops: []\n---\nDecide.\n")
+        messages = {one.message for one in lint_skill(folder, vocabulary=VOCABULARY)}
+        if len(messages) > 1:
+            several[place, change, str(value)] = messages
     assert several == {}
 
 

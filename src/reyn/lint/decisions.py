@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from reyn.documents import nearest
 from reyn.errors import codes
 from reyn.expressions import PlacedProblem, place
 from reyn.expressions.types import Type, kind_names, of_schema, words_for
 from reyn.skills.arrivals import accepted_by
+from reyn.skills.artifacts import ANY_OBJECT
 from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules, is_readable
 from reyn.skills.graph import may_finish, predecessors, successors
 from reyn.skills.values import END
@@ -97,7 +99,12 @@ def _unaccepted(document: Document, path: KeyPath, compiled: CompiledRule, skill
     leaving = compiled.types if rule.artifact is None else (rule.artifact.name,)
     key = "to" if rule.when is not None else "else"
     for name in leaving:
-        if name not in accepted and compiled.is_reached and compiled.constant is not False:
+        if (
+            name not in accepted
+            and rule.artifact is not ANY_OBJECT
+            and compiled.is_reached
+            and compiled.constant is not False
+        ):
             takes = f"the run finishes with `{names}`" if rule.to == END else f"`{rule.to}` takes `{names}`"
             message, fix = f"the rule sends `{name}`, but {takes}", "add `artifact: {type: ..., data: ...}` to the rule"
             fix = (
@@ -133,11 +140,15 @@ def misfits(
     if not isinstance(value, dict) or not isinstance(schema, dict) or len(expected) > 1:
         return
     [shape], [made] = expected, found
+    unknown = value.keys() - shape.fields.keys()
+    misspelt = {guess for name in unknown if (guess := nearest(str(name), shape.fields))}
     for name in sorted(shape.required - value.keys()) if not is_lenient or not path else ():
-        yield path, f"the field `{name}` is missing"
+        if f"did you mean `{name}`?" not in misspelt:
+            yield path, f"the field `{name}` is missing"
     for name, one in value.items():
         if name in shape.fields:
             inner = schema.get("properties", {}).get(name, True)
             yield from misfits(one, made.fields[name](), inner, (*path, name), is_lenient=is_lenient)
         elif shape.extra is None and (not is_lenient or schema.get("additionalProperties") is False):
-            yield (*path, name), f"there is no field `{name}`"
+            guess = nearest(str(name), shape.fields)
+            yield (*path, name), f"there is no field `{name}`{f'; {guess}' if guess else ''}"

@@ -11,6 +11,7 @@ from reyn.documents.unicode_forms import to_normal_form
 from reyn.errors import Finding, SkillInvalid, SkillNotFound, codes
 from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
+from reyn.skills.edges import NO_EDGES, read_edges
 from reyn.skills.graph import is_known, predecessors
 from reyn.skills.node_reader import unreadable_nodes
 from reyn.skills.state_fields import state_name
@@ -84,8 +85,11 @@ _GRAPH_ERRORS = {
 
 def unreachable_phases(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report phases that the graph never reaches, unless errors in the graph explain it."""
+    front = loaded.document()
     errors = (one for one in loaded.findings if one.file == "skill.md" and one.severity == "error")
-    if any(one.code in _GRAPH_ERRORS for one in errors) or unreadable_nodes(loaded.document()):
+    if any(one.code in _GRAPH_ERRORS for one in errors) or unreadable_nodes(front):
+        return
+    if not all(edges.is_readable for edges in read_edges(front)[0].values()):
         return
     for file in loaded.folder.own_files("phases", ".md"):
         name = file.removeprefix("phases/").removesuffix(".md")
@@ -111,10 +115,12 @@ def ambiguous_unions(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterato
 def edge_texts(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report phases with several candidates whose graph does not say when to choose which."""
     document = loaded.document()
+    edges = read_edges(document)[0]
     for node in skill.graph:
         if (
             node not in skill.phases
             or node in skill.rules
+            or not edges.get(node, NO_EDGES).is_readable
             or not all(is_known(skill, name) for name in successors(skill, node))
         ):
             continue

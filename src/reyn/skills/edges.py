@@ -65,12 +65,14 @@ class NodeEdges(NamedTuple):
         texts: When the model chooses a successor, in words.
         conditions: When it may, as an expression.
         rules: The rules of a node without a model, by their index.
+        is_readable: Whether every part of them could be read.
     """
 
     targets: Mapping[str, KeyPath] = {}
     texts: Mapping[str, str] = {}
     conditions: Mapping[str, str] = {}
     rules: Mapping[int, WhenSection | ElseSection] = {}
+    is_readable: bool = True
 
 
 NO_EDGES = NodeEdges()
@@ -92,6 +94,7 @@ def read_edges(document: Document) -> tuple[dict[str, NodeEdges], list[Finding]]
             fix = f"write `{node}: [{edges}]`" if isinstance(edges, str) else "write a list of phases"
             message = f"the successors of `{node}` must be a list, a mapping to when to choose each, or a list of rules"
             findings.append(part.finding(codes.WRONG_VALUE, message, fix=fix))
+            found[node] = NodeEdges(is_readable=False)
     return found, findings
 
 
@@ -109,7 +112,7 @@ def _successors(part: Document, findings: list[Finding]) -> NodeEdges:
 def _choices(part: Document, findings: list[Finding]) -> NodeEdges:
     """Read `review: {draft: it needs work, end: {text: it is ready, when: "data.score > 3"}}`."""
     targets: dict[str, KeyPath] = {}
-    texts, conditions = {}, {}
+    texts, conditions, before = {}, {}, len(findings)
     for target, choice in part.value.items():
         if not isinstance(target, str):
             findings.append(part.finding(codes.WRONG_VALUE, f"{target!r} is not a phase name"))
@@ -128,7 +131,7 @@ def _choices(part: Document, findings: list[Finding]) -> NodeEdges:
             findings.append(part.finding(codes.WRONG_VALUE, message, target, fix=fix))
         if isinstance(text, str) and text.strip():
             texts[target] = text.strip()
-    return NodeEdges(targets, texts, conditions)
+    return NodeEdges(targets, texts, conditions, is_readable=len(findings) == before)
 
 
 _RULE = "write `{when: EXPRESSION, to: NODE}` or, at the end, `{else: NODE}`"
@@ -144,19 +147,26 @@ def _rules(part: Document, findings: list[Finding]) -> NodeEdges:
             findings.append(part.finding(codes.BAD_RULE, f"{rule!r} is not a rule", index, fix=_RULE))
             continue
         section = part.part(index)
-        shape: type[WhenSection | ElseSection] = ElseSection if "else" in rule else WhenSection
-        found = [*check_keys(section, shape, FRONT_MATTER), *_misplaced(section, is_last=index == last)]
-        findings += found
+        shape: type[WhenSection | ElseSection] = ElseSection if _is_else(rule, is_last=index == last) else WhenSection
+        found = check_keys(section, shape, FRONT_MATTER)
+        findings += [*found, *_misplaced(section, is_last=index == last)]
         usable = usable_keys(section, shape)
         if usable is None:
             continue
-        rules[index] = shape(**usable)
-        targets.setdefault(rules[index].to, (*section.prefix, "else" if shape is ElseSection else "to"))
-    if last >= 0 and isinstance(part.value[last], dict) and "else" not in part.value[last]:
+        one = shape(**usable)
+        targets.setdefault(one.to, (*section.prefix, "else" if shape is ElseSection else "to"))
+        if not found:  # a rule with errors only leads to its target
+            rules[index] = one
+    if last >= 0 and isinstance(part.value[last], dict) and not _is_else(part.value[last], is_last=True):
         node = part.prefix[-1]
         fix = "end the list with `{else: NODE}`"
         findings.append(part.finding(codes.BAD_RULE, f"the rules of `{node}` have no `else`", fix=fix))
-    return NodeEdges(targets, rules=rules)
+    return NodeEdges(targets, rules=rules, is_readable=len(rules) == len(part.value))
+
+
+def _is_else(rule: dict[str, Any], *, is_last: bool) -> bool:
+    """Return whether a rule is `else`, or is meant to be."""
+    return "else" in rule or (is_last and not rule.keys() & {"when", "to"})
 
 
 def _misplaced(section: Document, *, is_last: bool) -> Iterator[Finding]:

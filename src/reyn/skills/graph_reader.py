@@ -97,7 +97,8 @@ class GraphReader:
 
     def may_call_no_model(self, node: str) -> bool:
         """Return whether a node calls no model, or is not meant to: its settings may have errors."""
-        return self.has_rules(node) or may_run_branches(self._document, node)
+        edges = self.edges_of(node)
+        return bool(edges.rules) or not edges.is_readable or may_run_branches(self._document, node)
 
     def has_file(self, node: str) -> bool:
         """Return whether a node needs the file of a phase, or has one."""
