@@ -127,7 +127,7 @@ RULES: list[Any] = [
 EDGE: dict[str, Any] = {
     "pay": {"text": "it is clear", "when": "data.amount <= 500.0"},
     "review": "it is not",
-    "end": "",
+    "end": "nothing is left to pay",
 }
 
 
