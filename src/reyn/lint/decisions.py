@@ -140,7 +140,8 @@ def misfits(
     if not isinstance(value, dict) or not isinstance(schema, dict) or len(expected) > 1:
         return
     [shape], [made] = expected, found
-    unknown = value.keys() - shape.fields.keys()
+    is_closed = shape.extra is None and (not is_lenient or schema.get("additionalProperties") is False)
+    unknown = value.keys() - shape.fields.keys() if is_closed else ()
     misspelt = {guess for name in unknown if (guess := nearest(str(name), shape.fields))}
     for name in sorted(shape.required - value.keys()) if not is_lenient or not path else ():
         if f"did you mean `{name}`?" not in misspelt:
@@ -149,6 +150,6 @@ def misfits(
         if name in shape.fields:
             inner = schema.get("properties", {}).get(name, True)
             yield from misfits(one, made.fields[name](), inner, (*path, name), is_lenient=is_lenient)
-        elif shape.extra is None and (not is_lenient or schema.get("additionalProperties") is False):
+        elif is_closed:
             guess = nearest(str(name), shape.fields)
             yield (*path, name), f"there is no field `{name}`{f'; {guess}' if guess else ''}"

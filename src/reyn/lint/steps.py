@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from reyn.skills.values import USER_MESSAGE, ArtifactType
 if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath
     from reyn.errors import Finding
+    from reyn.jsonschema import Schema
     from reyn.skills import LoadResult, Skill
     from reyn.skills.step_expressions import StepTemplate
     from reyn.skills.step_types import AnyStep, PlacedStep
@@ -45,7 +46,9 @@ def values_of_steps(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) ->
                 yield from constant_condition(document, (*path, "condition"), found.condition)
             if found.problems:
                 continue
-        values = _Values(skill, steps, index, found)
+        if not isinstance(placed.applied, RunOp | RunSkill | AskUser):
+            continue
+        values = _Values(skill, [schema for _, schema in schemas_before(skill, steps, index)], found)
         for one in _wrong_values(values, placed.applied, path, document, vocabulary):
             yield replace(one, severity="warning") if _goes_on(placed) else one
 
@@ -65,17 +68,21 @@ def _list_of(skill: Skill, placed: PlacedStep) -> StepList:
 
 
 class _Values(NamedTuple):
-    """What is known about the values that a step gives to what it runs: `template` has those of its expressions."""
+    """What is known about the values that a step gives to what it runs.
+
+    Attributes:
+        skill: The skill.
+        schemas: The schemas of all values that the step reads, for each type that can arrive.
+        template: The texts of the step with expressions, if it has any.
+    """
 
     skill: Skill
-    steps: StepList
-    number: int
+    schemas: Sequence[Schema]
     template: StepTemplate | None
 
     def at(self, path: str) -> Type:
         """Return the type of the value at a path; empty if there is none."""
-        found = (schema_at(schema, path) for _, schema in schemas_before(self.skill, self.steps, self.number))
-        return union(of_schema(one) for one in found)
+        return union(of_schema(schema_at(schema, path)) for schema in self.schemas)
 
     def of_arguments(self, step: RunOp) -> dict[tuple[str, str], Type]:
         """Return the types of the arguments that are no literals, by the key that has them and their name."""
