@@ -34,6 +34,7 @@ from reyn.models.protocol import decode_reply
 from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
+    from reyn.models.thoughts import Thoughts
     from reyn.vocabulary import OpForm
 
 
@@ -283,6 +284,7 @@ def normalized(message: FrameMessage) -> NormalizedMessage:
         (),
         calls,
         message.call_id,
+        None,
         message.parts,
         message.summary,
         message.status,
@@ -315,6 +317,7 @@ def rendered_message(
     results: Sequence[str] = (),
     *,
     with_images: bool = False,
+    own_thoughts: Callable[[bytes], Thoughts | None] | None = None,
 ) -> NormalizedMessage:
     """Return a message with its text, and with the arguments of its native tool calls.
 
@@ -324,6 +327,7 @@ def rendered_message(
         scrub: Removes secrets from a text.
         results: The hashes of the op results of the visit, as they appear in the frame.
         with_images: Whether the model reads images. Otherwise, the text describes them.
+        own_thoughts: Returns recorded thoughts if they are those of the model; without it, the message has none.
     """
     if not message.parts:
         return message if with_images or not message.images else described(message)
@@ -338,12 +342,14 @@ def rendered_message(
         calls = tuple(
             ToolCall(call.id, call.name, scrub(call.arguments)) for call in decode_reply(content(reply)).tool_calls
         )
+    thoughts = message.parts[0].thoughts
     return NormalizedMessage(
         message.role,
         text,
         images,
         calls,
         message.tool_call_id,
+        None if thoughts is None or own_thoughts is None else own_thoughts(content(thoughts)),
         is_summary=message.is_summary,
         status=message.status,
         reason=message.reason,

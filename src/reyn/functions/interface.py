@@ -157,7 +157,8 @@ class OpenAICompatible:
         model = await self._model()
         reply = await model.complete(request)
         calls = tuple(msgspec.structs.replace(call, arguments=model.scrub(call.arguments)) for call in reply.tool_calls)
-        return msgspec.structs.replace(reply, text=model.scrub(reply.text), tool_calls=calls)
+        thoughts = reply.thoughts.scrubbed(model.scrub) if reply.thoughts is not None else None
+        return msgspec.structs.replace(reply, text=model.scrub(reply.text), tool_calls=calls, thoughts=thoughts)
 
     async def chat(
         self, messages: Iterable[Message | dict[str, Any]], tools: Iterable[Op | ToolDefinition] = ()

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -78,7 +78,7 @@ class AnthropicModel(HttpModel):
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._settings.answer_tokens(request.effort),
-            "messages": to_messages(request.messages),
+            "messages": to_messages(request.messages, has_thoughts=request_format.effort != "none"),
             "stream": True,
         }
         if system := to_system(request.messages):
@@ -134,6 +134,14 @@ class AnthropicModel(HttpModel):
         return parse_retry_after(headers) or max(found, default=None)
 
 
+class _Thought(NamedTuple):
+    """A block of thoughts that is arriving: how many blocks of the answer come before it, and its text in pieces."""
+
+    place: int
+    block: dict[str, Any]
+    pieces: list[str]
+
+
 class _Blocks:
     """Adds the events of a stream, and of the content blocks in it, to a reply."""
 
@@ -141,6 +149,8 @@ class _Blocks:
         self.refusal = ""
         self._reply = reply
         self._calls: dict[int, StreamedCall] = {}
+        self._thoughts: dict[int, _Thought] = {}
+        self._has_text = False
         self._counts: dict[str, Any] = {}
 
     def add(self, event: MessageEvent) -> None:
@@ -151,6 +161,8 @@ class _Blocks:
                 self._begin(event.index, event.content_block or {})
             case "content_block_delta":
                 self._continue(event.index, event.delta or {})
+            case "content_block_stop":
+                self._end(event.index)
             case "message_delta":
                 delta = event.delta or {}
                 self._stop(delta.get("stop_reason"), delta.get("stop_details"))
@@ -158,6 +170,7 @@ class _Blocks:
             case "message":  # a server that does not stream
                 for number, block in enumerate(event.content or ()):
                     self._begin(number, block)
+                    self._end(number)
                 self._stop(event.stop_reason, event.stop_details)
                 self._count(event.usage)
 
@@ -167,6 +180,10 @@ class _Blocks:
             self._calls[index] = self._reply.add_call(str(block.get("id") or ""), str(block.get("name") or ""), whole)
         elif block.get("type") == "text":
             self._add_text(block.get("text"))
+        elif block.get("type") in ("thinking", "redacted_thinking"):
+            place = self._has_text + len(self._calls)
+            self._thoughts[index] = _Thought(place, block, [str(block.get("thinking") or "")])
+            self._reply.add_thought(block.get("thinking"))
 
     def _continue(self, index: int, delta: dict[str, Any]) -> None:
         piece = delta.get("partial_json")
@@ -174,9 +191,29 @@ class _Blocks:
             self._reply.add_arguments(self._calls[index], piece)
         elif delta.get("type") == "text_delta":
             self._add_text(delta.get("text"))
+        elif index in self._thoughts:
+            thought = self._thoughts[index]
+            if delta.get("type") == "thinking_delta" and isinstance(text := delta.get("thinking"), str):
+                thought.pieces.append(text)
+                self._reply.add_thought(text)
+            elif delta.get("type") == "signature_delta":
+                thought.block["signature"] = delta.get("signature")
+
+    def _end(self, index: int) -> None:
+        """End a block. Thoughts without a signature were cut off, and the API would not accept them."""
+        thought = self._thoughts.pop(index, None)
+        if thought is None:
+            return
+        if thought.block["type"] == "thinking":
+            if not thought.block.get("signature"):
+                return
+            thought.block["thinking"] = "".join(thought.pieces)
+        self._reply.add_opaque({"at": thought.place, "block": thought.block})
 
     def _add_text(self, text: Any) -> None:
-        self._reply.add_text(text if isinstance(text, str) else "")
+        if isinstance(text, str) and text:
+            self._has_text = self._has_text or bool(text.strip())
+            self._reply.add_text(text)
 
     def _stop(self, reason: Any, details: Any) -> None:
         self._reply.stop = str(reason) if reason else self._reply.stop
@@ -232,10 +269,10 @@ def _thinking(request_format: RequestFormat, messages: Sequence[Message]) -> dic
 
 
 def _continues_calls(messages: Sequence[Message]) -> bool:
-    """Return whether messages end with the results of calls, which the model made before without thoughts."""
+    """Return whether messages end with the results of calls that the model made without thoughts."""
     for message in reversed(messages):
         if message.role == "assistant":
-            return bool(message.tool_calls)
+            return bool(message.tool_calls) and not (message.thoughts and message.thoughts.parts)
         if message.role == "user":
             return False
     return False
@@ -247,9 +284,17 @@ def to_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text, **_CACHED}] if text.strip() else []
 
 
-def to_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return the messages after the system prompt."""
-    return to_turns(messages, "assistant", "content", _blocks)
+def to_messages(messages: Iterable[Message], *, has_thoughts: bool = True) -> list[dict[str, Any]]:
+    """Return the messages after the system prompt, with the thoughts of earlier answers if the model thinks."""
+
+    def blocks_of(message: Message) -> list[dict[str, Any]]:
+        blocks, thoughts = _blocks(message), message.thoughts
+        if has_thoughts and thoughts is not None and thoughts.api == AnthropicModel.adapter:
+            for number, part in enumerate(thoughts.parts):
+                blocks.insert(part["at"] + number, part["block"])
+        return blocks
+
+    return to_turns(messages, "assistant", "content", blocks_of)
 
 
 def to_anthropic_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ _BROKEN = frozenset(
 )
 """Reasons to stop after which another attempt may succeed."""
 _SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
-"""Sent with function calls of earlier turns. The API requires a signature; the journal records none."""
+"""Sent with function calls of another model, and of one that sent no signature: the API requires one."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)s")
 _URL_SAFE = str.maketrans("+/", "-_")
 
@@ -100,11 +100,17 @@ class GeminiModel(HttpModel):
     def _add(self, reply: StreamedReply, candidate: dict[str, Any]) -> None:
         """Add a piece of the answer."""
         for part in (candidate.get("content") or {}).get("parts") or ():
+            place = -1
             if call := part.get("functionCall"):
                 arguments = msgspec.json.encode(call.get("args") or {}).decode()
+                place = len(reply.calls)
                 reply.add_call(call.get("id") or "", call.get("name") or "", arguments)
-            if not part.get("thought"):
+            if part.get("thought"):
+                reply.add_thought(part.get("text"))
+            else:
                 reply.add_text(part.get("text") or "")
+                if isinstance(signature := part.get("thoughtSignature"), str) and signature:
+                    reply.add_opaque({"call": place, "signature": signature})
         if reason := candidate.get("finishReason"):
             self._finish(reason, candidate.get("finishMessage"), reply)
 
@@ -187,11 +193,18 @@ def to_gemini_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = [{"text": message.text}] if message.text else []
+    thoughts = message.thoughts if message.thoughts and message.thoughts.api == GeminiModel.adapter else None
+    signatures = {part["call"]: part["signature"] for part in thoughts.parts} if thoughts is not None else {}
+    parts: list[dict[str, Any]] = []
+    if message.text or -1 in signatures:
+        parts.append({"text": message.text} | ({"thoughtSignature": signatures[-1]} if -1 in signatures else {}))
     parts += map(_image, message.images)
-    for call in message.tool_calls:
+    is_signed = any(number >= 0 for number in signatures)
+    for number, call in enumerate(message.tool_calls):
         function = {"id": call.id, "name": call.name, "args": decode_arguments(call.arguments)}
-        parts.append({"functionCall": function, "thoughtSignature": _SIGNATURE})
+        # Of calls that the model made together, only the first one has a signature.
+        signature = signatures.get(number) if is_signed else _SIGNATURE
+        parts.append({"functionCall": function} | ({"thoughtSignature": signature} if signature else {}))
     return parts or [{"text": NO_TEXT}]
 
 

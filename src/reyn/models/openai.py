@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reyn.models.streaming import StreamedCall, StreamedReply
 
 _NEWER_LIMIT = "max_completion_tokens"
+_TEXT_TYPES = ("text", "output_text")
 
 
 class FunctionDelta(msgspec.Struct):
@@ -40,6 +41,7 @@ class ToolCallDelta(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: FunctionDelta | None = None
+    extra_content: Any = None
 
 
 class ChunkDelta(msgspec.Struct):
@@ -48,12 +50,17 @@ class ChunkDelta(msgspec.Struct):
     content: str | list[Any] | None = None
     refusal: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    thinking_blocks: Any = None
 
     @property
     def text(self) -> str:
-        """The text, without reasoning parts."""
+        """The text, without thoughts."""
         if isinstance(self.content, list):
-            return "".join(str(part.get("text") or "") for part in self.content if isinstance(part, dict))
+            parts = (part for part in self.content if isinstance(part, dict))
+            return "".join(str(part.get("text") or "") for part in parts if part.get("type", "text") in _TEXT_TYPES)
         return self.content or self.refusal or ""
 
 
@@ -131,7 +138,7 @@ class OpenAIModel(HttpModel):
         return {} if request_format.effort is None else {"reasoning_effort": request_format.effort}
 
     def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[Chunk], None]:
-        calls = ToolCallCollector(reply)
+        calls, thoughts = ToolCallCollector(reply), ThoughtCollector(reply)
 
         def add(chunk: Chunk) -> None:
             if chunk.error is not None:
@@ -144,6 +151,7 @@ class OpenAIModel(HttpModel):
                 delta = choice.delta or choice.message
                 if delta is not None:
                     reply.add_text(delta.content if type(delta.content) is str else delta.text)
+                    thoughts.add(delta)
                     if delta.tool_calls:
                         calls.add(delta.tool_calls)
                 if choice.finish_reason:

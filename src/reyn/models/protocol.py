@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr
 from reyn.config.models import Effort
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm, Usage
+from reyn.models.thoughts import Thoughts
 from reyn.vocabulary import OpSpec
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Message(msgspec.Struct, frozen=True):
         images: Images of a message of the user, or of a tool's result.
         tool_calls: The tools that a message of the assistant calls.
         tool_call_id: The call that a message with role `tool` answers.
+        thoughts: What the model that is asked thought before this message of the assistant.
     """
 
     role: Role
@@ -88,6 +90,7 @@ class Message(msgspec.Struct, frozen=True):
     images: tuple[Image, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    thoughts: Thoughts | None = None
 
     def __post_init__(self) -> None:
         force_setattr(self, "images", tuple(self.images))
@@ -259,6 +262,8 @@ class ModelAnswer(msgspec.Struct, frozen=True):
         is_truncated: Whether the answer was truncated at the model's output limit.
         choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
         tool_calls: The native tool calls, in the order of the answer.
+        thoughts: What the model thought before it answered. They are recorded, and go back to the same model with the
+            results of the calls.
     """
 
     text: str
@@ -267,6 +272,7 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     choice_probability: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    thoughts: Thoughts | None = None
 
 
 class Delta(msgspec.Struct, frozen=True):

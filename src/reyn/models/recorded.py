@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import Journal, decode, kinds
 from reyn.models.protocol import ModelAnswer, ModelRequest, NativeReply, decode_reply
+from reyn.models.thoughts import decode_thoughts
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import AnswerForm
@@ -56,8 +57,9 @@ class RecordedModel:
         reply = later[0] if later else recorded[-1][1]
         text = self._journal.blob(reply.text).decode()
         native = decode_reply(text) if request.answer_form == "tools" else NativeReply(text)
+        thoughts = decode_thoughts(self._journal.blob(reply.thoughts)) if reply.thoughts is not None else None
         return ModelAnswer(
-            native.content, reply.usage, reply.mode, reply.cut, reply.choice_probability, native.tool_calls
+            native.content, reply.usage, reply.mode, reply.cut, reply.choice_probability, native.tool_calls, thoughts
         )
 
 

@@ -199,7 +199,7 @@ class RemoteModel(ABC):
             raise ResponseIncomplete(f"model `{self.name}` sent {what}")
         if reply.has_unasked_calls:
             raise ResponseIncomplete(f"model `{self.name}` sent tool calls, but the request offers no tools")
-        return reply.answer(request_format.mode, is_truncated=is_endless or reply.stop in self._truncated)
+        return reply.answer(self.adapter, request_format.mode, is_truncated=is_endless or reply.stop in self._truncated)
 
     def _load_sdk(self) -> Any:
         try:

@@ -177,6 +177,13 @@ class Roster:
         except ModelUnknown:
             return ModelSettings(model=name)
 
+    def identity(self, name: str) -> str:
+        """Return which model a name stands for now, to tell whose thoughts are recorded."""
+        if self.override is not None:
+            return self.override.name
+        settings = self.settings(name)
+        return f"{settings.model}@{settings.base_url}" if settings.base_url else settings.model
+
     def fallbacks(self, name: str) -> list[str]:
         """Return the models to try in order: the named one, its fallback list, then their fallback lists."""
         names = [name]

@@ -22,6 +22,7 @@ import msgspec
 from reyn.documents import JsonError, check_values
 from reyn.errors import ResponseIncomplete
 from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode, ToolCall, call_id
+from reyn.models.thoughts import Thoughts
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
@@ -114,6 +115,8 @@ class StreamedReply:
         length: The number of characters, to bound how much is read.
         stop: Why the answer ended, in the words of the API; empty while it has not.
         usage: The token counts, if the server has reported them.
+        summary: The pieces of the thoughts that people can read.
+        opaque: The parts of the thoughts that go back to the model, in the form of the adapter.
     """
 
     def __init__(self, request: ModelRequest) -> None:
@@ -121,6 +124,8 @@ class StreamedReply:
         self.length = 0
         self.stop = ""
         self.usage: Usage | None = None
+        self.summary: list[str] = []
+        self.opaque: list[Any] = []
         self._request = request
         self._texts: list[str] = []
 
@@ -137,6 +142,17 @@ class StreamedReply:
             if self._request.on_delta is not None:
                 self._request.on_delta(text)
 
+    def add_thought(self, text: Any) -> None:
+        """Add a piece of the readable thoughts. It is not part of the answer, and is not passed on."""
+        if isinstance(text, str) and text:
+            self.summary.append(text)
+            self.length += len(text)
+
+    def add_opaque(self, part: Any) -> None:
+        """Add a part of the thoughts that goes back to the model as it is."""
+        self.opaque.append(part)
+        self.length += len(repr(part))
+
     def add_call(self, id: str = "", name: str = "", whole: str = "") -> StreamedCall:
         """Begin a tool call."""
         call = StreamedCall(id, name, whole)
@@ -149,8 +165,8 @@ class StreamedReply:
         call.pieces.append(piece)
         self.length += _PIECE_LENGTH + len(piece)
 
-    def answer(self, mode: OutputMode, *, is_truncated: bool) -> ModelAnswer:
-        """Return the answer. A call without an id gets one."""
+    def answer(self, api: str, mode: OutputMode, *, is_truncated: bool) -> ModelAnswer:
+        """Return the answer of an API. A call without an id gets one."""
         request = self._request
         calls = tuple(
             ToolCall(
@@ -160,7 +176,10 @@ class StreamedReply:
             )
             for number, call in enumerate(self.calls, start=1)
         )
-        return ModelAnswer("".join(self._texts), self.usage, mode, is_truncated, tool_calls=calls)
+        thoughts = None
+        if self.summary or self.opaque:
+            thoughts = Thoughts(api, tuple(self.opaque), "".join(self.summary))
+        return ModelAnswer("".join(self._texts), self.usage, mode, is_truncated, tool_calls=calls, thoughts=thoughts)
 
 
 def content_type(response: Any) -> str:

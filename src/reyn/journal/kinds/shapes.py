@@ -88,7 +88,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
     instead of JSON. `order` is the author's order of its fields: a JSON object with the name of each field and the
     order of the fields in it, or null. Without it, the fields are sorted. `reply` is true if the blob is a recorded
-    answer with native tool calls, of which the text appears.
+    answer with native tool calls, of which the text appears. `thoughts` are those of the answer; only the model that
+    thought them receives them.
     """
 
     blob: ContentName | None = None
@@ -99,6 +100,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     results: Count = 0
     digest: Hash | None = None
     image: ImageRef | None = None
+    thoughts: ContentName | None = None
 
 
 class CallRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

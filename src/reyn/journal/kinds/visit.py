@@ -171,7 +171,8 @@ class LlmResponded(Body, frozen=True):
     `text` is the whole answer; in the form `tools`, the JSON of its `content` and `tool_calls`. `mode` is the output
     mode that the model used, if it reports one. `cut` is true if the answer ended at a length limit.
     `choice_probability` is the probability of the choice among those on offer, if the engine measured it; it is the
-    confidence of an answer in the short form. `usage` covers all prompts that the adapter sent.
+    confidence of an answer in the short form. `usage` covers all prompts that the adapter sent. `thoughts` are what the
+    model thought before the answer, as the provider gave it; nothing reads them as part of the answer.
     """
 
     call: str
@@ -180,6 +181,7 @@ class LlmResponded(Body, frozen=True):
     mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
     cut: bool = False
     choice_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    thoughts: ContentName | None = None
 
 
 @event("model_retried", v=1, origin="outside")

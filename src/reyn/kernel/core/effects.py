@@ -109,6 +109,7 @@ class AnswerSpec(Protocol):
 
 class ModelReply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
+    `thoughts` is the hash of its thoughts.
 
     In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`). `failure` is set
     instead of a text if an `AttemptModel` failed.
@@ -119,6 +120,7 @@ class ModelReply(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     probability: float | None = None
     failure: kinds.LlmFailed | None = None
+    thoughts: str | None = None
 
 
 @dataclass
@@ -146,7 +148,8 @@ class CallModel(Effect[ModelReply]):
 
     def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
         assert isinstance(outcome, kinds.LlmResponded)
-        return ModelReply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
+        text = content(outcome.text).decode()
+        return ModelReply(text, outcome.text, outcome.cut, outcome.choice_probability, thoughts=outcome.thoughts)
 
 
 class AttemptModel(CallModel):

@@ -140,17 +140,17 @@ def answer_message(spec: TurnSpec, reply: ModelReply, verdict: Judgement | None 
     reply is asked for as text, a decision (`verdict`) that came as an object is added as the text of its reply.
     """
     if spec.form != "tools":
-        return AssistantMessage((kinds.Part(blob=reply.hash),))
+        return AssistantMessage((kinds.Part(blob=reply.hash, thoughts=reply.thoughts),))
     native = decode_reply(reply.text.encode())
     if spec.contract.is_plain_text and isinstance(verdict, Accepted) and verdict.artifact is not None:
         text = verdict.artifact["data"][spec.contract.reply_field]
         if text != native.content:
-            return AssistantMessage((kinds.Part(text=text),))
+            return AssistantMessage((kinds.Part(text=text, thoughts=reply.thoughts),))
     calls = tuple(ToolCall(call.id, call.name, "") for call in native.tool_calls)
     ids = {call.id for call in calls}
     if "" in ids or len(ids) != len(calls):
         return AssistantMessage((kinds.Part(blob=reply.hash),))
-    return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
+    return AssistantMessage((kinds.Part(blob=reply.hash, reply=True, thoughts=reply.thoughts),), calls)
 
 
 def tool_result(call: str, result: str, content: bytes, notes: str = "") -> ContextMutation:

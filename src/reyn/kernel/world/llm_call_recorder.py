@@ -39,6 +39,7 @@ from reyn.kernel.world.redacting_stream import RedactingStream
 from reyn.models import Message, Model, ModelAnswer, ModelRequest, Turn
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools
+from reyn.models.thoughts import Thoughts, decode_thoughts, encode_thoughts
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
@@ -146,7 +147,8 @@ class LlmCallRecorder:
                 return self._outcome(attempt.name, call, answer)
             name, request, fallback = attempt.name, attempt.request, rest.pop(0)
             await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, self._roster.scrub(answer.message)))
-            if self._roster.reads_images(fallback) != self._roster.reads_images(name):
+            has_thoughts = any(message.thoughts is not None for message in request.messages)
+            if has_thoughts or self._roster.reads_images(fallback) != self._roster.reads_images(name):
                 request = msgspec.structs.replace(request, messages=self._messages(call, tape, fallback))
             attempt = self._attempt(fallback, request)
 
@@ -156,9 +158,16 @@ class LlmCallRecorder:
         Of a transcript, only messages that are new since the last call are read.
         """
         scrub, images = self._roster.scrub, self._roster.reads_images(name)
+
+        def own(content: bytes) -> Thoughts | None:
+            thoughts = decode_thoughts(content)
+            return thoughts if thoughts.model == self._roster.identity(name) else None
+
         if call.transcript is None and (images or call.spec.form == "tools"):
             return tuple(
-                rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+                rendered_message(
+                    normalized(message), tape.content, scrub, call.results, with_images=images, own_thoughts=own
+                )
                 for message in call.messages
             )
         if (transcript := call.transcript) is None:
@@ -171,13 +180,17 @@ class LlmCallRecorder:
                 ]
             )
         system, *rest = (
-            rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+            rendered_message(
+                normalized(message), tape.content, scrub, call.results, with_images=images, own_thoughts=own
+            )
             for message in call.messages
         )
         rendered = _transcripts.setdefault(self._roster, RenderedMessages()).render(
-            (tape.run_id, images, self._roster.known_secrets),  # with the secrets that are known now
+            (tape.run_id, name, self._roster.known_secrets),  # with the secrets that are known now
             transcript,
-            lambda message: rendered_message(message, tape.content, scrub, call.results, with_images=images),
+            lambda message: rendered_message(
+                message, tape.content, scrub, call.results, with_images=images, own_thoughts=own
+            ),
             lambda: (known := HISTORIES.known_part(transcript), known if images else without_images(known)),
         )
         return rendered.with_system(system).append(*rest)
@@ -349,8 +362,14 @@ class LlmCallRecorder:
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        is_cut = bool(reply.is_truncated)
-        return kinds.LlmResponded(call.key, text.hash, reply.usage, reply.mode, is_cut, probability), (text,)
+        is_cut, blobs = bool(reply.is_truncated), (text,)
+        responded = kinds.LlmResponded(call.key, text.hash, reply.usage, reply.mode, is_cut, probability)
+        if reply.thoughts is not None:
+            content = encode_thoughts(reply.thoughts, self._roster.identity(name), scrub)
+            if content is not None:
+                thoughts = Blob.of(content)
+                return msgspec.structs.replace(responded, thoughts=thoughts.hash), (*blobs, thoughts)
+        return responded, blobs
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""
@@ -381,6 +400,10 @@ def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
     """
     if not isinstance(reply.text, str):
         raise TypeError(f"`ModelAnswer.text` must be a str, not {type(reply.text).__name__}")
+    if reply.thoughts is not None:
+        if not isinstance(reply.thoughts, Thoughts):
+            raise TypeError(f"`ModelAnswer.thoughts` must be `Thoughts`, not {type(reply.thoughts).__name__}")
+        encode_thoughts(reply.thoughts, "", str)  # raises an error if a part is no JSON
     if reply.tool_calls and request.answer_form != "tools":
         raise TypeError(f"it returned tool calls, but was asked for an answer in the form `{request.answer_form}`")
     for call in reply.tool_calls:
