@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.documents import JsonError, decode_json
 from reyn.errors import RequestRejected
+from reyn.models.chat_thoughts import add_thoughts
 
 if TYPE_CHECKING:
     from reyn.models.protocol import Image, Message, ToolDefinition
@@ -48,7 +49,10 @@ def _to_wire(message: Message) -> dict[str, Any]:
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in message.tool_calls
     ]
-    return {"role": message.role, "content": message.text or None, "tool_calls": calls}
+    wire = {"role": message.role, "content": message.text or None, "tool_calls": calls}
+    if message.thoughts is not None:
+        add_thoughts(wire, message.thoughts)
+    return wire
 
 
 def _images_of_results(images: list[Image]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import msgspec
 from reyn.errors import EffortRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
+from reyn.models.chat_thoughts import ThoughtCollector, ThoughtFields
 from reyn.models.http_model import HttpModel, sdk_headers
 
 if TYPE_CHECKING:
@@ -44,16 +45,12 @@ class ToolCallDelta(msgspec.Struct):
     extra_content: Any = None
 
 
-class ChunkDelta(msgspec.Struct):
+class ChunkDelta(ThoughtFields):
     """A piece of an answer, or of the model's refusal to answer."""
 
     content: str | list[Any] | None = None
     refusal: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    reasoning_details: Any = None
-    thinking_blocks: Any = None
 
     @property
     def text(self) -> str:
@@ -151,7 +148,8 @@ class OpenAIModel(HttpModel):
                 delta = choice.delta or choice.message
                 if delta is not None:
                     reply.add_text(delta.content if type(delta.content) is str else delta.text)
-                    thoughts.add(delta)
+                    if delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.thinking_blocks:
+                        thoughts.add(delta)
                     if delta.tool_calls:
                         calls.add(delta.tool_calls)
                 if choice.finish_reason:
@@ -200,6 +198,7 @@ class ToolCallCollector:
         for delta in deltas:
             call, function = self._find(delta), delta.function or FunctionDelta()
             call.id = call.id or delta.id or ""
+            call.extra_content = delta.extra_content or call.extra_content
             if function.name and call.names != [function.name]:  # some servers repeat the whole name
                 call.names.append(function.name)
                 self._reply.length += len(function.name)

@@ -98,13 +98,17 @@ _PIECE_LENGTH = 8
 
 
 class StreamedCall:
-    """What has arrived of a tool call. `whole` are the arguments of a server that does not send them in pieces."""
+    """What has arrived of a tool call. `whole` are the arguments of a server that does not send them in pieces.
+
+    `extra_content` is what the server wants back with the call.
+    """
 
     def __init__(self, id: str = "", name: str = "", whole: str = "") -> None:
         self.id = id
         self.names = [name] if name else []
         self.whole = whole
         self.pieces: list[str] = []
+        self.extra_content: Any = None
 
 
 class StreamedReply:
@@ -117,6 +121,7 @@ class StreamedReply:
         usage: The token counts, if the server has reported them.
         summary: The pieces of the thoughts that people can read.
         opaque: The parts of the thoughts that go back to the model, in the form of the adapter.
+        on_end: Called at the end of the answer; adds parts that arrived in pieces.
     """
 
     def __init__(self, request: ModelRequest) -> None:
@@ -124,6 +129,7 @@ class StreamedReply:
         self.length = 0
         self.stop = ""
         self.usage: Usage | None = None
+        self.on_end: Callable[[], None] | None = None
         self.summary: list[str] = []
         self.opaque: list[Any] = []
         self._request = request
@@ -176,6 +182,8 @@ class StreamedReply:
             )
             for number, call in enumerate(self.calls, start=1)
         )
+        if self.on_end is not None:
+            self.on_end()
         thoughts = None
         if self.summary or self.opaque:
             thoughts = Thoughts(api, tuple(self.opaque), "".join(self.summary))

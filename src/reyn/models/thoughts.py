@@ -6,6 +6,7 @@ nothing else reads them. The adapters know their form; `summary` is for people.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -37,13 +38,19 @@ class Thoughts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def _is_clean(value: Any, scrub: Callable[[str], str]) -> bool:
-    """Return whether a JSON value has no secret and no text that cannot be stored."""
+    """Return whether a JSON value has no secret and no text that cannot be stored.
+
+    Raises:
+        TypeError: It is no JSON value.
+    """
     if isinstance(value, dict):
         return all(_is_clean(key, scrub) and _is_clean(one, scrub) for key, one in value.items())
     if isinstance(value, list | tuple):
         return all(_is_clean(one, scrub) for one in value)
-    if not isinstance(value, str):
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return True
+    if not isinstance(value, str):
+        raise TypeError(f"a part of `Thoughts` has a {type(value).__name__}, which is no JSON value: {value!r:.100}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -70,37 +77,3 @@ def decode_thoughts(content: bytes) -> Thoughts:
         msgspec.MsgspecError: The content has another shape.
     """
     return _decoder.decode(content)
-
-
-def join_pieces(parts: list[dict[str, Any]], piece: dict[str, Any], texts: tuple[str, ...]) -> None:
-    """Add a streamed piece of a part: it continues the last part if both have the same index and type, and no signature.
-
-    Args:
-        parts: The parts so far.
-        piece: The piece.
-        texts: The fields whose texts arrive in pieces.
-    """
-    last = parts[-1] if parts else None
-    same = last is not None and all(last.get(name) == piece.get(name) for name in ("index", "type"))
-    if last is None or not same or last.get("signature") or "data" in piece or "data" in last:
-        parts.append(
-            {name: [value] if name in texts and isinstance(value, str) else value for name, value in piece.items()}
-        )
-        return
-    for name, value in piece.items():
-        if name in texts and isinstance(value, str):
-            found = last.setdefault(name, [])
-            if isinstance(found, list):
-                found.append(value)
-            else:
-                last[name] = [value]
-        elif value is not None:
-            last[name] = value
-
-
-def joined(parts: list[dict[str, Any]], texts: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return parts whose texts arrived in pieces, with whole texts."""
-    return [
-        {name: "".join(value) if name in texts and isinstance(value, list) else value for name, value in part.items()}
-        for part in parts
-    ]
