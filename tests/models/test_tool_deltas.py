@@ -24,7 +24,7 @@ def collect(*pieces: dict[str, Any]) -> list[tuple[str, str, str]]:
     collector = ToolCallCollector(reply)
     for one in pieces:
         collector.add(msgspec.convert([one], list[ToolCallDelta]))
-    calls = reply.answer("free", is_truncated=False).tool_calls
+    calls = reply.answer("openai", "free", is_truncated=False).tool_calls
     new = {call_id("run", "1.1", number): f"new-{number}" for number in range(1, 9)}
     return [(new.get(call.id, call.id), call.name, call.arguments) for call in calls]
 
@@ -81,5 +81,5 @@ def test_a_million_pieces_are_assembled_in_linear_time():
     for _ in range(1_000_000):
         collector.add(part)
     assert reply.length > 8_000_000
-    [call] = reply.answer("free", is_truncated=False).tool_calls
+    [call] = reply.answer("openai", "free", is_truncated=False).tool_calls
     assert len(call.arguments) == 8_000_000

@@ -21,6 +21,7 @@ from reyn.models.protocol import (
     ToolDefinition,
     Turn,
 )
+from reyn.models.thoughts import Thoughts
 
 __all__ = [
     "Candidate",
@@ -35,6 +36,7 @@ __all__ = [
     "OutputMode",
     "PerformedOp",
     "Role",
+    "Thoughts",
     "TokenizingModel",
     "ToolCall",
     "ToolDefinition",
