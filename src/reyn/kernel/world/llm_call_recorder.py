@@ -36,10 +36,10 @@ from reyn.kernel.world.budgets import MAX_USAGE, CallAttempt, CallBudget
 from reyn.kernel.world.call_rates import call_rate
 from reyn.kernel.world.call_slots import call_slot
 from reyn.kernel.world.redacting_stream import RedactingStream
-from reyn.models import Message, Model, ModelAnswer, ModelRequest, Turn
+from reyn.models import Message, Model, ModelAnswer, ModelRequest, Thoughts, Turn
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools
-from reyn.models.thoughts import Thoughts, decode_thoughts, encode_thoughts
+from reyn.models.thoughts import decode_thoughts, encode_thoughts
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
