@@ -24,6 +24,9 @@ _MAX_WORDS = 64
 _MANY = 100
 """From so many texts on, a word that most of them have does not count: BM25 gives it no weight."""
 _MAX_COUNTED = 10_000
+_BRIEF_SHARE = 1 / 20
+_MIN_BRIEF = 2
+"""The words of a brief ranking at least, however often they occur."""
 _OPEN = "CREATE VIRTUAL TABLE texts USING fts5(text, content='', tokenize='porter unicode61 remove_diacritics 2')"
 _COUNT = "SELECT count(*) FROM texts WHERE texts MATCH ?"
 _FIND = "SELECT rowid, -bm25(texts) AS score FROM texts WHERE texts MATCH ? ORDER BY score DESC, rowid LIMIT ?"
@@ -70,11 +73,12 @@ class Ranking(Generic[T]):
             self._database.close()
 
     def best_matches(
-        self, query: str, items: Sequence[T], limit: int, *, only_telling: bool = False
+        self, query: str, items: Sequence[T], limit: int, *, only_telling: bool = False, is_brief: bool = False
     ) -> list[tuple[int, float]]:
         """Return the positions of the items that match a query best; see the function `best_matches`.
 
-        With `only_telling`, an item does not match by words alone that most of many items have.
+        With `only_telling`, an item does not match by words alone that most of many items have. With `is_brief`, the
+        rarest words of many items count until a twentieth of the items has them: ranking thousands takes long.
         """
         words = list(dict.fromkeys(chain.from_iterable(map(_parts, _WORD.findall(query.lower())))))[:_MAX_WORDS]
         if not words or not items or limit < 1:
@@ -82,6 +86,8 @@ class Ranking(Generic[T]):
         with self._lock:
             database = self._index(items if isinstance(items, tuple) else tuple(items))
             telling = self._telling(database, words, only_telling=only_telling)
+            if is_brief and len(self._items) >= _MANY:
+                telling = self._rarest(telling)
             match = " OR ".join(f'"{word}"' for word in telling)
             rows = database.execute(_FIND, (_encodable(match), limit)).fetchall() if match else ()
         return [(int(number), float(score)) for number, score in rows]
@@ -98,6 +104,17 @@ class Ranking(Generic[T]):
         found = [word for word in words if self._counts[word]]
         telling = [word for word in found if self._counts[word] <= len(self._items) / 2]
         return telling if telling or only_telling else found
+
+    def _rarest(self, words: list[str]) -> list[str]:
+        """Return the rarest words, at least two, that together occur in a share of the items."""
+        ordered = sorted((word for word in words if self._counts[word]), key=self._counts.__getitem__)
+        left, found = len(self._items) * _BRIEF_SHARE, list[str]()
+        for word in ordered:
+            left -= self._counts[word]
+            if left < 0 and len(found) >= _MIN_BRIEF:
+                break
+            found.append(word)
+        return found
 
     def _index(self, items: tuple[T, ...]) -> sqlite3.Connection:
         if self._database is not None and (items is self._items or items == self._items):

@@ -327,9 +327,9 @@ def test_without_a_model_no_run_starts(project: Path):
     [
         (
             {
-                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: embed}}}]\n"},
+                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: index_merge}}}]\n"},
             },
-            "a `run_op` step of `embed` in phase `a`",
+            "a `run_op` step of `index_merge` in phase `a`",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def findings(root: Path, **options: Any) -> list[tuple[str, str, str]]:
         ("{any: [file.write, ask_usr]}", "RYN122", "did you mean `ask_user`?"),
         ("[web_fetch]", "RYN147", "add `web_fetch` to `allowed_ops`"),
         ("{any: [file.read, run_skill]}", "RYN147", "add `run_skill` to `allowed_ops`"),
-        ("[index_query]", "RYN147", "reserved for a later version"),
+        ("[index_merge]", "RYN147", "reserved for a later version"),
         ("file.write", "RYN114", "`must` must be"),
         ("{all: [file.write]}", "RYN112", "unknown key `must.all`"),
         ("{any: []}", "RYN114", "`must.any` must"),

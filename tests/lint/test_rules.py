@@ -303,12 +303,12 @@ def unsupported(folder: Path) -> list[tuple[str, int, str, str]]:
     ("phase", "skill", "expected"),
     [
         (
-            "preprocessor:\n  - validate: {schema: {}}\n  - run_op: {op: {kind: index_query, source: x}}\n",
+            "preprocessor:\n  - validate: {schema: {}}\n  - run_op: {op: {kind: index_merge, source: x}}\n",
             "",
             (
                 "phases/a.md",
                 8,
-                "a `run_op` step of `index_query` cannot run: the op `index_query` is reserved for a later version",
+                "a `run_op` step of `index_merge` cannot run: the op `index_merge` is reserved for a later version",
             ),
         ),
     ],
@@ -321,14 +321,14 @@ def test_a_feature_that_no_run_can_execute_is_an_error_at_its_line(
 
 
 def test_an_unavailable_feature_of_a_sub_skill_is_an_error_at_its_reference(tmp_path: Path):
-    step = "preprocessor:\n  - run_op: {op: {kind: index_query, source: x}}\n"
+    step = "preprocessor:\n  - run_op: {op: {kind: index_merge, source: x}}\n"
     write_skill(tmp_path, "inner", {"x": ["end"]}, phase_keys={"x": step})
     folder = write_skill(tmp_path, "s", {"a": ["@inner"], "@inner": ["end"]})
-    message = "skill `inner` cannot run: the op `index_query` is reserved for a later version"
+    message = "skill `inner` cannot run: the op `index_merge` is reserved for a later version"
     assert unsupported(folder) == [("skill.md", 6, "error", message)]
 
 
-@pytest.mark.parametrize("kind", ["embed", "index_write", "index_drop"])
+@pytest.mark.parametrize("kind", ["mcp", "index_merge"])
 def test_a_reserved_op_in_allowed_ops_is_a_warning(tmp_path: Path, kind: str):
     folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": f"file, {kind}"})
     message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"

@@ -59,7 +59,7 @@ def test_a_refused_run_creates_no_state_folder(
     broken = write_skill(project, "broken", {"a": ["end"]})
     (broken / "phases" / "a.md").unlink()
     write_skill(project, "missing-op", {"a": ["end"]}, ops={"a": "teleport"})
-    step = "preprocessor: [{run_op: {op: {kind: index_query, source: x}}}]\n"
+    step = "preprocessor: [{run_op: {op: {kind: index_merge, source: x}}}]\n"
     write_skill(project, "unsupported", {"a": ["end"]}, phase_keys={"a": step})
     run_id = options.pop("run_id", None)
     with open_project(project, **options) as rt, pytest.raises(error):

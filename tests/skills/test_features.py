@@ -19,7 +19,7 @@ from tests.support import VOCABULARY, act, file, finish, load_skill, write_skill
 IN = {"text": "in"}
 
 
-@pytest.mark.parametrize("kind", ["embed", "index_query", "index_drop"])
+@pytest.mark.parametrize("kind", ["index_merge", "index_sort"])
 def test_a_phase_that_allows_a_reserved_op_runs_and_the_op_is_rejected_when_used(tmp_path: Path, kind: str):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": f"file, {kind}"}, skill_keys="permissions: {web: {}}\n")
     (tmp_path / "notes.txt").write_text("hello")
@@ -34,24 +34,24 @@ def test_a_phase_that_allows_a_reserved_op_runs_and_the_op_is_rejected_when_used
 
 
 def test_a_phase_that_allows_only_a_reserved_op_runs_without_ops(tmp_path: Path):
-    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "embed"})
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "index_merge"})
     with SyncRuntime.open(tmp_path, model=ScriptedModel([finish()]), journal=MemoryJournal()) as rt:
         assert rt.run("s", IN).ok
 
 
 def test_a_run_op_step_of_a_reserved_op_prevents_the_run(tmp_path: Path):
-    steps = "preprocessor: [{run_op: {op: {kind: embed, texts: [x]}}}]\n"
+    steps = "preprocessor: [{run_op: {op: {kind: index_merge, texts: [x]}}}]\n"
     folder = write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": steps})
     [feature] = unavailable_features(load_skill(folder), VOCABULARY)
-    assert str(feature) == "a `run_op` step of `embed` in phase `a`"
+    assert str(feature) == "a `run_op` step of `index_merge` in phase `a`"
     with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=MemoryJournal()) as rt:
-        with pytest.raises(SkillUnsupported, match="the op `embed` is reserved for a later version"):
+        with pytest.raises(SkillUnsupported, match="the op `index_merge` is reserved for a later version"):
             rt.run("s", IN)
         assert rt.runs.all() == []
 
 
 def test_an_optional_run_op_step_of_a_reserved_op_is_skipped(tmp_path: Path):
-    steps = "preprocessor: [{run_op: {op: {kind: embed, texts: [x]}, on_error: skip}}]\n"
+    steps = "preprocessor: [{run_op: {op: {kind: index_merge, texts: [x]}, on_error: skip}}]\n"
     folder = write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": steps})
     [feature] = unavailable_features(load_skill(folder), VOCABULARY)
     assert feature.is_optional

@@ -90,10 +90,10 @@ def test_the_models_view_is_short_and_names_every_form():
 
 
 def test_a_reserved_kind_accepts_no_arguments():
-    embed = VOCABULARY.op("embed")
-    assert (embed.is_available, VOCABULARY.op("file").is_available) == (False, True)
-    assert embed.form(None) is None
-    assert not compile_schema(embed.schema).is_valid({"kind": "embed"})
+    mcp = VOCABULARY.op("mcp")
+    assert (mcp.is_available, VOCABULARY.op("file").is_available) == (False, True)
+    assert mcp.form(None) is None
+    assert not compile_schema(mcp.schema).is_valid({"kind": "mcp"})
 
 
 def test_a_kind_with_one_named_form_shows_the_name():
@@ -102,7 +102,7 @@ def test_a_kind_with_one_named_form_shows_the_name():
     assert only.offered()["description"].endswith("op: delete(path).")
 
 
-@pytest.mark.parametrize("kind", ["embed", "index_query", "index_drop", "index_anything"])
+@pytest.mark.parametrize("kind", ["mcp", "index_merge", "index_anything"])
 def test_names_of_later_ops_are_reserved(kind: str):
     assert VOCABULARY.is_reserved(kind)
     assert not VOCABULARY.op(kind).is_available

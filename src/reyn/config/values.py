@@ -99,6 +99,14 @@ class PythonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Positive = 30
 
 
+class RetrievalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What search indexes are embedded with."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(model="embedder")
+
+    embedder: str = "static"
+
+
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path patterns that need no request."""
 
@@ -251,6 +259,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trust in the project.
         web: The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`,
             `tavily` and `searxng`, which needs the `url` of its server.
+        retrieval: Search indexes. `embedder` makes the vectors of passages: `static` (vectors of words in the extra
+            `retrieval`: no key, no network), `none` (search by words alone), or a model that embeds: a name from
+            `models`, `openai:NAME` for any endpoint with OpenAI's API, or `local:FILE.gguf`. An index that was made
+            with another embedder has to be written again.
         notify: What `reyn serve` calls when a question opens or a run fails: `command: [PROGRAM, ARGUMENT]` or `url`,
             the address of a webhook, or both. `key` (`secret://NAME`) is sent to the webhook as a bearer token, `link`
             is the address of the web pages if users reach them under another one, `seconds` (10) the time of one call.
@@ -284,7 +296,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rules="permissions",
         code="tools",
         server="journal engine",
-        section="workers endpoints limits agents budgets files sandbox python context mcp web sizes",
+        section="workers endpoints limits agents budgets files sandbox python context mcp web retrieval sizes",
         plain="max_phase_visits max_phase_retries max_act_turns output_language strict",
     )
 
@@ -305,6 +317,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ProjectContextChoice | None = None
     mcp: McpSettings = McpSettings()
     web: WebSettings = WebSettings()
+    retrieval: RetrievalSettings = RetrievalSettings()
     notify: NotifySettings | None = None
     journal: JournalUrl = ""
     engine: EngineUrl = ""

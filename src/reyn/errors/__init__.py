@@ -79,7 +79,11 @@ code is never reused.
     │   ├── QueueInvalid           RYN442
     │   ├── StreamTaken            RYN443
     │   ├── EngineUnavailable      RYN444
-    │   └── CopyRefused            RYN445
+    │   ├── CopyRefused            RYN445
+    │   ├── IndexMissing           RYN450
+    │   ├── IndexOutdated          RYN451
+    │   ├── IndexDamaged           RYN452
+    │   └── DocumentUnreadable     RYN453
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523

@@ -293,6 +293,34 @@ class HeadMismatch(JournalError, code="RYN424"):
     hint = "Compare with a backup of the journal from the time when the hash was noted."
 
 
+class IndexFault(JournalError):
+    """A search index cannot be used as requested. Its documents stay as they are."""
+
+
+class IndexMissing(IndexFault, code="RYN450", exit_code=2):
+    """The journal of the project has no search index of this name."""
+
+    hint = "Write the index first; its name is the same for every worker and every skill of the project."
+
+
+class IndexOutdated(IndexFault, code="RYN451"):
+    """The vectors of an index were made with another embedder than the project has now, so they cannot be compared."""
+
+    hint = "Write the index again: what has changed is embedded anew. Or set `retrieval.embedder` to the one before."
+
+
+class IndexDamaged(IndexFault, code="RYN452"):
+    """The stored passages or vectors of a document cannot be read."""
+
+    hint = "Write the index again, or drop it first. Runs and their results are not affected."
+
+
+class DocumentUnreadable(IndexFault, code="RYN453"):
+    """A document has no text that can be indexed: it is empty, binary, too large, or cannot be converted."""
+
+    hint = "Convert it to Markdown, text or HTML, or split it; `sizes.file_bytes` limits the size of one file."
+
+
 class LimitError(ReynError, exit_code=3, error_name="limit"):
     """A limit stopped the run, or cannot be changed as requested."""
 

@@ -164,6 +164,10 @@ def _copy_beside(source: Journal, target: Journal) -> None:
         target.approve(replace(approval, id=0))
     for token in source.access_tokens():
         target.add_access_token(token)
+    for name in dict.fromkeys(one.index for one in source.documents()):
+        contents = {one.path: one for one in source.document_contents(name)}
+        for document in source.documents(name):
+            target.store_document(document, contents[document.path])
     for row in _rows(source, RunQuery(UNENDED)):
         waiting = [one.payload for one in source.drain(row.run_id, row.messages_taken)]
         stored = [one.payload for one in target.drain(row.run_id, row.messages_taken)]

@@ -18,6 +18,7 @@ from reyn.errors import StateFolderUnsafe, StoreDamaged, StoreUnavailable
 from reyn.folders import OpenFolder, replace_in
 from reyn.journal import log_files
 from reyn.journal.claims import open_lock
+from reyn.journal.documents import SQLITE_DOCUMENTS
 from reyn.journal.log_files import JournalFiles
 from reyn.journal.port import DATABASE
 from reyn.journal.rows import RowDamaged
@@ -75,6 +76,8 @@ CREATE VIRTUAL TABLE IF NOT EXISTS run_words USING fts5(words, detail = none,
     tokenize = "unicode61 remove_diacritics 0 tokenchars '_'");
 """
 """The table that runs are searched by, which the first search makes. Everything else works without FTS5."""
+_ADDED = {"run_words": WORDS, "documents": SQLITE_DOCUMENTS}
+"""The tables that a database has when they were first needed."""
 _BUSY_SECONDS = 30
 _CACHE_KIB = 1_000
 """The page cache of a connection. A commit writes the last pages of each table, so that more is not faster."""
@@ -164,7 +167,8 @@ class Database:
         the statements of this program.
         """
         found = _definitions(self.writer)
-        schema = f"{SCHEMA}{WORDS}" if any(name == "run_words" for _, name, *_ in found) else SCHEMA
+        names = {name for _, name, *_ in found}
+        schema = SCHEMA + "".join(added for name, added in _ADDED.items() if name in names)
         if differing := found ^ _expected_definitions(schema):
             kind, name, *_ = min(
                 differing, key=lambda one: (one[3] is None, one[0] != "table", one not in found, repr(one))

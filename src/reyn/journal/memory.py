@@ -29,6 +29,7 @@ from reyn.journal.wakes import PendingWake, Wake, deliverable, in_delivery_order
 from reyn.journal.workers import WorkerReport, is_forgotten
 
 if TYPE_CHECKING:
+    from reyn.journal.documents import DocumentContent, DocumentRow
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.listing import IndexedRun, RunQuery
     from reyn.journal.rates import RateNeed, RateRefusal, RateSlice
@@ -57,6 +58,7 @@ class MemoryJournal:
         self._last_wake = 0
         self._workers: dict[str, WorkerReport] = {}
         self._rates: dict[str, RateState] = {}
+        self._documents: dict[tuple[str, str], tuple[DocumentRow, DocumentContent]] = {}
         self._words: dict[str, tuple[str, ...]] = {}
         self._unindexed: dict[str, int] = {}
 
@@ -202,6 +204,26 @@ class MemoryJournal:
 
     def workers(self) -> list[WorkerReport]:
         return [one for _, one in sorted(self._workers.items())]
+
+    def documents(self, index: str | None = None) -> list[DocumentRow]:
+        return [
+            row
+            for (name, _), row in sorted((key, row) for key, (row, _) in self._documents.items())
+            if index in (None, name)
+        ]
+
+    def document_contents(self, index: str, path: str | None = None) -> list[DocumentContent]:
+        found = sorted((key, one) for key, (_, one) in self._documents.items() if key[0] == index)
+        return [one for (_, name), one in found if path in (None, name)]
+
+    def store_document(self, row: DocumentRow, content: DocumentContent) -> None:
+        self._documents[row.index, row.path] = row, content
+
+    def remove_documents(self, index: str, path: str | None = None) -> int:
+        found = [key for key in self._documents if key[0] == index and path in (None, key[1])]
+        for key in found:
+            del self._documents[key]
+        return len(found)
 
     def find(self, run_id: str) -> RunRow | None:
         return self._rows.get(run_id)

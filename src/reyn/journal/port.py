@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob
+from reyn.journal.documents import DocumentStore
 from reyn.journal.lifecycle import RunRow, project, rebuild
 from reyn.journal.registry import GENESIS, Body, Event, Status
 from reyn.journal.spending import SPENDING, Balance, Postings, SpendRow, postings
@@ -71,7 +72,7 @@ class Bookkeeping(msgspec.Struct, frozen=True):
     removals: Sequence[str]
 
 
-class Journal(Protocol):
+class Journal(DocumentStore, Protocol):
     """Storage for runs: events, blobs, inbox messages, claims, wakes, and a row per run."""
 
     is_remote: ClassVar[bool]

@@ -17,6 +17,7 @@ from reyn.journal import run_list, tables
 from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
 from reyn.journal.database import WORDS, Database, Owner, Transaction
+from reyn.journal.documents import SQLITE_DOCUMENTS
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.packing import pack
 from reyn.journal.port import Batch, Bookkeeping, Deletion, admit, check_deletable
@@ -173,6 +174,12 @@ class SqliteJournal(StoredJournal["Select"]):
     def _change(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         with self._write():
             return self._writer.execute(query, values).fetchall()
+
+    def _has_documents(self) -> bool:
+        return bool(self._db.rows("SELECT 1 FROM sqlite_master WHERE name = 'documents'"))
+
+    def _make_documents(self) -> None:
+        self._change(SQLITE_DOCUMENTS, ())
 
     def _all_events(self, run_id: str) -> Iterator[Event]:
         """The events of a run and its origins, as the writing connection sees them inside its transaction."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from reyn.errors import JournalError
+from reyn.journal import documents
+from reyn.journal.documents import DocumentContent, DocumentRow
 from reyn.journal.packing import head_of, unpack
 from reyn.journal.port import Batch
 from reyn.journal.registry import GENESIS
@@ -42,6 +44,14 @@ class StoredJournal(Generic[S]):
 
     def _change(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         """Execute a statement in a transaction of its own; return its rows."""
+        raise NotImplementedError
+
+    def _has_documents(self) -> bool:
+        """Return whether the table of documents exists."""
+        raise NotImplementedError
+
+    def _make_documents(self) -> None:
+        """Make the table of documents if there is none."""
         raise NotImplementedError
 
     def _head(self, run_id: str, source: S) -> Head | None:
@@ -121,3 +131,31 @@ class StoredJournal(Generic[S]):
 
     def removals(self) -> list[str]:
         return [run_id for (run_id,) in self._select("SELECT run_id FROM removals ORDER BY run_id")]
+
+    # -- documents of search indexes ------------------------------------------------------------------
+
+    def documents(self, index: str | None = None) -> list[DocumentRow]:
+        if not self._has_documents():
+            return []
+        rows = self._select(documents.ALL_ROWS) if index is None else self._select(documents.ROWS, (index,))
+        return [DocumentRow(*columns) for columns in rows]
+
+    def document_contents(self, index: str, path: str | None = None) -> list[DocumentContent]:
+        if not self._has_documents():
+            return []
+        query, values = (documents.CONTENTS, (index,)) if path is None else (documents.ONE_CONTENT, (index, path))
+        rows = self._select(query, values)
+        return [DocumentContent(path, bytes(passages), bytes(vectors)) for path, passages, vectors in rows]
+
+    def store_document(self, row: DocumentRow, content: DocumentContent) -> None:
+        if not self._has_documents():
+            self._make_documents()
+        columns = msgspec.structs.astuple(row)
+        self._change(documents.STORE, (*columns, content.passages, content.vectors))
+
+    def remove_documents(self, index: str, path: str | None = None) -> int:
+        if not self._has_documents():
+            return 0
+        if path is None:
+            return len(self._change(documents.DROP, (index,)))
+        return len(self._change(documents.REMOVE, (index, path)))

@@ -58,6 +58,7 @@ from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_pa
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
+    from reyn.models.embedding import Embeddings
 
     _OnText = Callable[[str], None] | None
 
@@ -142,6 +143,15 @@ class LocalModel:
             return self._choose_act(request, prompt, engine, threading.Event())
 
         return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
+
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
+        """Embed texts with an engine that is loaded to embed, in the thread of all engines."""
+        from reyn.models.local_embedding import embed
+
+        clean = [without_control_tokens(text) for text in texts]
+        return await asyncio.get_running_loop().run_in_executor(
+            _THREAD, embed, self.path, _threads(self._settings), clean
+        )
 
     async def with_tokenizer(self, work: Callable[[Callable[[str], int]], R]) -> R:
         """Call `work` with the tokenizer of the engine, in the thread of the engine."""
@@ -438,10 +448,10 @@ def _cores() -> int:
     return cores
 
 
+def _threads(settings: ModelSettings) -> int:
+    return settings.threads or max(1, _cores() - 1)
+
+
 def _engine(path: Path, settings: ModelSettings) -> Engine:
-    threads = settings.threads or max(1, _cores() - 1)
-    window = settings.window or LOCAL_WINDOW
-    key = (str(path.resolve()), threads, window)
-    if key not in _LOADED:
-        _LOADED[key] = Engine(path, threads, window)
-    return _LOADED[key]
+    key = (str(path.resolve()), _threads(settings), settings.window or LOCAL_WINDOW)
+    return _LOADED.get(key) or _LOADED.setdefault(key, Engine(path, *key[1:]))

@@ -8,15 +8,16 @@ stream to `streaming`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import EffortRejected
+from reyn.errors import EffortRejected, ModelError, ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.chat_thoughts import ThoughtCollector, ThoughtFields
+from reyn.models.embedding import Embeddings
 from reyn.models.http_model import HttpModel, sdk_headers
 
 if TYPE_CHECKING:
@@ -78,6 +79,16 @@ class Chunk(msgspec.Struct):
     error: Any = None
 
 
+class _Embedding(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _EmbeddingAnswer(msgspec.Struct):
+    data: list[_Embedding]
+    usage: dict[str, Any] = {}
+
+
 class OpenAIModel(HttpModel):
     """A model behind a chat completions endpoint."""
 
@@ -133,6 +144,32 @@ class OpenAIModel(HttpModel):
     def _effort_fields(self, request_format: RequestFormat) -> dict[str, Any]:
         """Return the fields of a request that say how much the model thinks."""
         return {} if request_format.effort is None else {"reasoning_effort": request_format.effort}
+
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
+        """Ask the server for the vectors of texts: `POST /embeddings`."""
+        http, request_format = self._connect(), self._formats[False, True]
+        url = type(http.base_url)(f"{self._base_url.rstrip('/')}/embeddings")
+        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        try:
+            response = await http.send(http.build_request("POST", url, content=msgspec.json.encode(body)), stream=True)
+        except Exception as error:  # noqa: BLE001 - third-party code
+            raise self._transport_error(error) from None  # its message may quote the key
+        try:
+            if response.status_code >= 300:
+                raise await self._response_error(response, request_format)
+            answer = msgspec.json.decode(await response.aread(), type=_EmbeddingAnswer)
+        except ModelError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            raise self._stream_error(error) from None
+        finally:
+            await response.aclose()
+        found = sorted(answer.data, key=lambda one: one.index)
+        sizes = {len(one.embedding) for one in found}
+        if [one.index for one in found] != list(range(len(texts))) or len(sizes) > 1 or 0 in sizes:
+            raise ResponseIncomplete(f"model `{self.name}` sent {len(found)} vectors for {len(texts)} texts")
+        tokens = answer.usage.get("total_tokens", 0)
+        return Embeddings([one.embedding for one in found], tokens if isinstance(tokens, int) else 0)
 
     def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[Chunk], None]:
         calls, thoughts = ToolCallCollector(reply), ThoughtCollector(reply)

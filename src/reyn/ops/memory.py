@@ -30,8 +30,9 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
-from reyn.ops.op import Call, Env, MemoryOutcome, Plan, RecordedChanges, Result
+from reyn.ops.op import Call, Env, MemoryOutcome, OpSetup, Plan, ProjectOp, RecordedChanges, Result
 from reyn.ops.overviews import MAX_LISTING_AGE, Overview, fitting
+from reyn.ops.retrieval import FOUND, INDEX_NAME, found_fields, may_be_found
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.permissions.owners import SHARED, any_memory
 from reyn.ranking import best_matches
@@ -190,29 +191,38 @@ class CompactOp(_MemoryOp):
 
 _ANY = Pattern(("**", "*"))
 _SUFFIXES = (".md", ".txt", ".rst")
-_MATCH = {"type": "object", "properties": {"path": STRING, "name": STRING, "score": {"type": "number"}, "text": STRING}}
 
 
-class RecallOp:
-    """Ranks memories and text files by BM25. It reads what the gate allows to read."""
+class RecallOp(ProjectOp):
+    """Ranks memories and text files by BM25, and the passages of an index also by vectors. It reads, and finds, what
+    the gate allows to read."""
 
     spec = single_form(
         "recall",
-        "Search what is remembered, and text files in folders, for what matches a question.",
+        "Search what is remembered, and text files in folders, or a search index, for what matches a question.",
         "pure",
         {"query": text(1_000, min_length=1)},
-        {"folders": array(text(400, min_length=1), 10), "limit": integer(1, 20, default=5)},
-        results={"found": array(_MATCH, 20)},
+        {
+            "folders": array(text(400, min_length=1), 10),
+            "limit": integer(1, 20, default=5),
+            "index": text(64, min_length=1, pattern=INDEX_NAME),
+        },
+        results={"found": array(FOUND, 20), "mode": STRING},
         example={"query": "what the user likes"},
         optional_permissions=("file.read", "memory"),
         has_overview=True,
     )
 
-    def __init__(self) -> None:
+    def __init__(self, setup: OpSetup | None = None) -> None:
+        super().__init__(setup)
         self._listed: tuple[tuple[MemoryFile, ...], list[str], int] | None = None
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         args = self.spec.complete(call.args)
+        if "index" in args:
+            if "folders" in args:
+                raise OpFailed("give either `index` or `folders`")
+            return Plan("default: search what may be read")
         bases, scopes = [locate(folder, env.roots) for folder in args.get("folders", ())], env.gate.memory_scopes
         verdicts = [*map(env.gate.search, bases), *(env.gate.read(any_memory(scope)) for scope in scopes)]
         denied = [verdict for verdict in verdicts if isinstance(verdict, Denied)]
@@ -227,6 +237,10 @@ class RecallOp:
         import asyncio
 
         args = self.spec.complete(call.args)
+        if "index" in args:
+            allows = may_be_found(env, plan.approved)
+            found_there = await self.project.indexes.search(args["index"], args["query"], args["limit"], allows)
+            return call.ok(**found_fields(found_there))
         bases = {base.display_path: base for base in (locate(folder, env.roots) for folder in args["folders"])}
         for base in bases.values():
             if refused := refusal(env.gate.search(base), approved=plan.approved):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_check
 import msgspec
 
 from reyn.config import Config, PythonSettings, SandboxSettings
-from reyn.errors import Finding, RulesTooBroad
+from reyn.errors import Finding, IndexFault, ModelError, RulesTooBroad
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
@@ -28,6 +28,7 @@ from reyn.workspace import Change, FileError, Location, PathInvalid, RecordedFil
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reyn.retrieval import Indexes
     from reyn.sandbox import StopSignal
     from reyn.skills import Library, Skill
     from reyn.skills.cases import TrialReport
@@ -106,6 +107,9 @@ class Call(msgspec.Struct, frozen=True):
                 return self.error(os.strerror(number))
             case RulesTooBroad():
                 return self.error(f"{error.code}: {error.message}")
+            case IndexFault() | ModelError():
+                message = f"{error.code}: {error.message}"
+                return self.error(f"{message}. {error.hint}" if error.hint else message)
             case MemoryError() | RecursionError():
                 return self.error("the op needs more memory than is available")
         message = str(error)[:_MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()
@@ -314,6 +318,7 @@ class OpSetup:
         load: Loads a skill by its name or path.
         try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside, until it is
             stopped.
+        indexes: The search indexes.
     """
 
     config: Config
@@ -322,6 +327,7 @@ class OpSetup:
     lint: Callable[[Path, MayRead], list[Finding]]
     load: Callable[[str, MayRead | None], Skill]
     try_cases: Callable[[Path, MayRead | None, StopSignal | None], TrialReport]
+    indexes: Indexes
 
 
 class ProjectOp:

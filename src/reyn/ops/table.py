@@ -26,6 +26,7 @@ from reyn.ops.op import Op, OpSetup, ProjectOp
 from reyn.ops.overviews import HasOverview
 from reyn.ops.programs import SandboxedExecOp, ShellOp
 from reyn.ops.python import PythonOp
+from reyn.ops.retrieval import EmbedOp, IndexDropOp, IndexQueryOp, IndexWriteOp
 from reyn.ops.run_skill import JudgeOutputOp, RunSkillOp, StartSkillOp
 from reyn.ops.skill_drafts import SkillDraftOp, SkillImportOp, SkillInstallOp
 from reyn.ops.skill_reports import LintOp, SkillGraphOp, SkillResolveOp, SkillTryOp
@@ -61,14 +62,17 @@ BUILT_IN: tuple[Op, ...] = (
     RememberOp(),
     ForgetOp(),
     RecallOp(),
+    IndexWriteOp(),
+    IndexQueryOp(),
+    IndexDropOp(),
+    EmbedOp(),
     CompactOp(),
 )
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
 RESERVED_KINDS = (
     OpSpec("mcp", "Call any tool of an MCP server; name the tools instead: `mcp:SERVER/TOOL`.", "unsafe", "mcp"),
-    OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
-    OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
+    OpSpec("index_*", "Other ops of search indexes.", "unsafe"),
 )
 """Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 

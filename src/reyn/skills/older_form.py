@@ -41,11 +41,22 @@ _IMPLIED = "web"
 """The permission that a skill did not have to request. The operator still decides about each host."""
 _IGNORED_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "ask_user": ("required",),
+    "embed": ("model",),
+    "index_query": ("filters", "fallback_size_cap"),
+    "index_write": ("description", "embedding_model", "path"),
     "judge_output": ("model", "target"),
+    "recall": ("embedding_model", "filters"),
     "run_skill": ("model", "output_language", "workspace"),
     "web_search": ("backend",),
 }
 """Arguments of ops that have no effect, by kind."""
+_RENAMED_ARGUMENTS = {
+    "index_drop": {"source": "index"},
+    "index_query": {"source": "index"},
+    "index_write": {"source": "index"},
+    "recall": {"sources": "index", "top_k": "limit"},
+}
+"""Arguments of ops that have other names now, by kind."""
 _TARGET = "artifact."
 """Begins the `target` of a judgement: a path in the artifact, which is an argument from the artifact here."""
 _BOOLEANS = {
@@ -329,6 +340,9 @@ class _Converter:
             if op is not None and name in yaml_entries(op):
                 message = f"older form: `{name}` of `{kind}` has no effect"
                 self._note(nodes.pop(op, name)[0], message, "remove it")
+        for name, new in _RENAMED_ARGUMENTS.get(kind, {}).items() if isinstance(kind, str) else ():
+            for mapping in filter(None, (op, node_at(arguments, "args_from"))):
+                self._rename(mapping, name, new, kind)
         path = value_of(target) if kind == "judge_output" and node_at(op, "output") is None else None
         if isinstance(path, str) and path.startswith(_TARGET):
             if not isinstance(node_at(arguments, "args_from"), MappingNode):
@@ -336,6 +350,18 @@ class _Converter:
             bound = node_at(arguments, "args_from")
             if bound is not None and "output" not in yaml_entries(bound):
                 nodes.put(bound, "output", nodes.scalar(path.removeprefix(_TARGET), target), at=target)
+
+    def _rename(self, mapping: Node, name: str, new: str, kind: str) -> None:
+        """Rename an argument of an op; of a list, which had the names of several, the only item is kept."""
+        found = node_at(mapping, name)
+        if found is None:
+            return
+        if isinstance(found, SequenceNode):
+            if len(found.value) != 1:
+                return
+            self._nodes.put(mapping, name, found.value[0])
+        self._nodes.rename(mapping, name, new)
+        self._note(found, f"older form: `{name}` of `{kind}` is `{new}` now", f"write `{new}`")
 
     # -- artifacts ------------------------------------------------------------------------------------
 

@@ -10,6 +10,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, EventInvalid, RunBusy, RunInUse
@@ -26,11 +30,15 @@ from reyn.journal import (
     kinds,
     link,
 )
+from reyn.journal.documents import DocumentContent, DocumentRow
 from reyn.testing.fixtures import NOTE, budget_reserved, budget_settled, events_after, phase_started, run_started
 from reyn.testing.journal_suite import begin, raises, row_of
 from reyn.testing.listing_conformance import ListingConformance
 from reyn.testing.rate_conformance import RateConformance
 from reyn.testing.wake_conformance import WakeConformance
+
+if TYPE_CHECKING:
+    from reyn.journal import Journal
 
 
 class JournalConformance(ListingConformance, RateConformance, WakeConformance):
@@ -387,3 +395,27 @@ class JournalConformance(ListingConformance, RateConformance, WakeConformance):
                 assert other.is_claimed("a")
                 with raises(RunBusy), other.claim("a"):
                     pass
+
+    # -- documents of search indexes ------------------------------------------------------------------
+
+    def test_a_document_is_replaced_removed_and_seen_by_other_connections(self) -> None:
+        with self.connections() if self.is_durable else self._same() as (journal, other):
+            assert (journal.documents(), journal.documents("a"), journal.document_contents("a")) == ([], [], [])
+            assert journal.remove_documents("a") == 0
+            rows = [DocumentRow("a", path, "d", "e", 2, 7) for path in ("", "x.md", "ä.md")]
+            contents = [DocumentContent(row.path, b"[]", bytes(range(256))) for row in rows]
+            for row, content in zip(rows, contents, strict=True):
+                other.store_document(row, content)
+            other.store_document(replace(rows[0], index="b"), contents[0])
+            assert (journal.documents("a"), journal.document_contents("a")) == (rows, contents)
+            assert [one.index for one in journal.documents()] == ["a", "a", "a", "b"]
+            changed = replace(rows[1], digest="new", count=0), replace(contents[1], vectors=b"")
+            journal.store_document(*changed)
+            assert (other.documents("a")[1], other.document_contents("a")[1]) == changed
+            assert (other.remove_documents("a", "x.md"), other.remove_documents("a", "x.md")) == (1, 0)
+            assert (journal.remove_documents("a"), journal.documents("a"), len(journal.documents("b"))) == (2, [], 1)
+
+    @contextmanager
+    def _same(self) -> Iterator[tuple[Journal, Journal]]:
+        with self.journal() as journal:
+            yield journal, journal

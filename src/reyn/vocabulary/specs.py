@@ -273,6 +273,7 @@ PERMISSIONS = (
     PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
     PermissionKey("agent", "Ask other agents, which have rights of their own.", is_asked=True),
     PermissionKey("ask_user", "Ask a person a question.", is_open=True),
+    PermissionKey("index_drop", "Remove a search index.", is_asked=True),
     PermissionKey("judge_output", "Let a model score an output.", is_open=True),
     PermissionKey("memory", "Remember in files, beyond a conversation.", is_asked=True),
     PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),

@@ -16,6 +16,7 @@ import msgspec
 
 from reyn.errors import BlobMissing, JournalError, StoreDamaged
 from reyn.journal.canonical import digest
+from reyn.journal.documents import POSTGRES_DOCUMENTS
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.postgres import deletion, ledger
 from reyn.journal.postgres.appends import SELECT_HEAD, STORE_WAKES, Appender, check_names, wake_values
@@ -24,7 +25,7 @@ from reyn.journal.postgres.keeper import Keeper
 from reyn.journal.postgres.leases import ALL_CLAIMS, HeldClaim, Leases
 from reyn.journal.postgres.link import Link, change, fetch
 from reyn.journal.postgres.run_list import postgres_source, replace_words
-from reyn.journal.postgres.schema import prepare
+from reyn.journal.postgres.schema import add_tables, prepare
 from reyn.journal.postgres.shares import SHARES_BALANCE
 from reyn.journal.rates import decode_rates, encode_rates, lease
 from reyn.journal.rows import Head, RowDamaged, decode_head, decode_spent, total_charges
@@ -120,6 +121,12 @@ class PostgresJournal(StoredJournal[Link]):
     def _change(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         check_names(*(value for value in values if isinstance(value, str)))
         return self._writer.rows(query.replace("?", "%s"), values)
+
+    def _has_documents(self) -> bool:
+        return self._reader.rows("SELECT to_regclass('documents') IS NOT NULL")[0][0] is True
+
+    def _make_documents(self) -> None:
+        self._writer.run(lambda connection: add_tables(connection, self.address, POSTGRES_DOCUMENTS))
 
     def _all_events(self, run_id: str) -> Iterator[Event]:
         """The events of a run and its origins, as the writing connection sees them inside its transaction."""

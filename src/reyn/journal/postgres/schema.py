@@ -115,15 +115,26 @@ def prepare(connection: PgConnection, address: JournalAddress) -> None:
     if _check(connection, address) == FORMAT:
         return
     with connection.transaction():
-        # One process prepares it; others wait here, then find it prepared.
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('reyn ' || %s, 0))", (address.schema,))
-        connection.execute("SELECT set_config('search_path', %s, true)", (f"{address.schema}, pg_catalog",))
+        _lock(connection, address)
         while (found := _check(connection, address)) != FORMAT:
             if found is None:
                 _create(connection, address)
                 continue
             connection.execute(CONVERSIONS[found].encode())
             connection.execute("UPDATE journal SET format = %s", (found + 1,))
+
+
+def add_tables(connection: PgConnection, address: JournalAddress, statements: str) -> None:
+    """Create tables that a journal has from their first use on. The statements name those that may exist."""
+    with connection.transaction():
+        _lock(connection, address)
+        connection.execute(statements.encode())
+
+
+def _lock(connection: PgConnection, address: JournalAddress) -> None:
+    """Let one process prepare the schema; others wait here, then find it prepared."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('reyn ' || %s, 0))", (address.schema,))
+    connection.execute("SELECT set_config('search_path', %s, true)", (f"{address.schema}, pg_catalog",))
 
 
 def check_owners(connection: PgConnection, address: JournalAddress, schema: str) -> None:

@@ -46,6 +46,7 @@ from reyn.ops import Op, OpSetup, OpTable, standard_ops
 from reyn.ops.mcp import Connections, with_mcp_tools
 from reyn.permissions.gate import ProjectMissing
 from reyn.permissions.policy import LivePolicy, written_places
+from reyn.retrieval import Embedders, Indexes
 from reyn.skills import Library, LoadResult, Skill, load_skill
 from reyn.skills.agents import CHAT, Agents
 from reyn.skills.inputs import check_supported
@@ -148,7 +149,8 @@ class Services:
             self.config = overlay_config(base.config, self.overrides, self.added_rules)
             self._own_ops = base.ops.overlaid(*self.added_ops)
         else:
-            setup = OpSetup(self.config, self.secret_for, self.library, self.findings_of, self.load, self.try_folder)
+            about_skills = self.findings_of, self.load, self.try_folder
+            setup = OpSetup(self.config, self.secret_for, self.library, *about_skills, self.indexes)
             ops = standard_ops().with_ops(*self.added_ops).set_up(setup)
             self._own_ops = with_mcp_tools(ops, self.mcp, setup, root)
 
@@ -388,6 +390,11 @@ class Services:
         )
 
     @cached_property
+    def indexes(self) -> Indexes:
+        """The search indexes."""
+        return Indexes(lambda: self.existing_journal, Embedders(self.config.retrieval.embedder, lambda: self.roster))
+
+    @cached_property
     def budgets(self) -> Budgets:
         """The budgets of the current configuration, and the prices of the models."""
         return Budgets(self.config.budgets, self.roster)
@@ -438,6 +445,5 @@ class Services:
 
     def close_journal(self) -> None:
         """Close the journal and the shared commits if they were opened."""
-        for part in ("commits", "journal"):
-            if part in vars(self):
-                getattr(self, part).close()
+        for part in filter(vars(self).__contains__, ("commits", "journal")):
+            getattr(self, part).close()
