@@ -75,8 +75,8 @@ def test_every_capability_of_an_op_is_one_of_these():
     assert {
         spec.kind for spec in specs if spec.is_available and not spec.permission and not spec.optional_permissions
     } == {
-        *("lint", "skill_resolve", "skill_draft", "skill_graph", "skill_try", "compact"),
-    }  # they read the project's skills, write to `workspace:`, or change the conversation
+        *("lint", "skill_resolve", "skill_draft", "skill_graph", "skill_try", "compact", "index_query", "embed"),
+    }  # they read the project's skills, write to `workspace:`, change the conversation, or find what may be read
 
 
 @pytest.mark.parametrize("unsafe", [{"module": "m", "function": "f", "mode": "unsafe"}])

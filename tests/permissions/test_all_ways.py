@@ -44,6 +44,7 @@ USES = {
     "exec": Use({"kind": "sandboxed_exec", "argv": ["wc"]}, "wc"),
     "file.read": Use(file("read", "notes/a.md"), "notes/"),
     "file.write": Use(file("write", "reports/a.md", content="a"), "reports/"),
+    "index_drop": Use({"kind": "index_drop", "index": "docs"}, "docs"),
     "judge_output": Use({"kind": "judge_output", "output": "o", "rubric": "r"}),
     "mcp": Use({"kind": "post", "text": "hi"}, "post"),
     "memory": Use(file("write", "reyn/memory/tone.md", content="a"), "shared"),

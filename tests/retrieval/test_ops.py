@@ -188,3 +188,18 @@ def test_lint_knows_the_ops_and_older_steps_are_read(tmp_path: Path):
     assert recall.op == {"kind": "recall", "query": "x", "index": "notes", "limit": 3}
     folder = write_skill(tmp_path, "t", {"a": ["end"]}, ops={"a": "index_drop"})
     assert [one.code for one in lint_skill(folder) if one.severity == "error"] == ["RYN127"]
+
+
+def test_a_case_of_a_test_has_indexes_of_its_own(project: Project):
+    run(project, WRITE)
+    case = project.root / "reyn/project/s/cases/one"
+    (case / "files/docs").mkdir(parents=True)
+    (case / "files/docs/tea.md").write_text("Tea is green.")
+    (case / "input.json").write_text('{"text": "in"}')
+    answers = [act(WRITE), act(RECALL | {"query": "green tea"}), finish()]
+    (case / "answers.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in answers))
+    (project.root / "reyn.yaml").write_text("retrieval: {embedder: 'openai:never'}\n")
+    with project.open([]) as rt:
+        assert [one.problems for one in rt.project.try_cases("s").cases] == [()]
+        [overview] = rt.project.indexes()
+        assert (overview.name, overview.documents) == ("docs", 2)

@@ -37,6 +37,7 @@ COMMANDS = {
     "chats": "List, search, show, rename and delete conversations.",
     "agent": "Create, list, show and remove agents.",
     "memory": "List, show, edit, remove and search what agents remember.",
+    "index": "Write, list, search and drop search indexes of documents.",
     "run": "Start a run of a skill.",
     "runs": "List runs.",
     "show": "Show what a run did, step by step.",

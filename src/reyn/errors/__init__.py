@@ -83,7 +83,8 @@ code is never reused.
     │   ├── IndexMissing           RYN450
     │   ├── IndexOutdated          RYN451
     │   ├── IndexDamaged           RYN452
-    │   └── DocumentUnreadable     RYN453
+    │   ├── DocumentUnreadable     RYN453
+    │   └── IndexRefused           RYN454  also an AccessError
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523

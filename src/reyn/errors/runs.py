@@ -321,6 +321,12 @@ class DocumentUnreadable(IndexFault, code="RYN453"):
     hint = "Convert it to Markdown, text or HTML, or split it; `sizes.file_bytes` limits the size of one file."
 
 
+class IndexRefused(IndexFault, AccessError, code="RYN454", exit_code=2):
+    """An index has no valid name, or the rules do not allow what is to be indexed to be read."""
+
+    hint = "Name an index in lower-case letters, digits, `-` and `_`, and folders that `files.read` covers."
+
+
 class LimitError(ReynError, exit_code=3, error_name="limit"):
     """A limit stopped the run, or cannot be changed as requested."""
 

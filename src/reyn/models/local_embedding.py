@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ class EmbeddingEngine:
         params.n_parallel = 1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         params.embedding = True
+        params.api_keys = [secrets.token_urlsafe(32)]  # of the HTTP server on loopback, which nothing here uses
+        params.hostnames = ["127.0.0.1"]
         params.pooling_type = xllamacpp.llama_pooling_type(_MEAN)
         params.warmup = False
         params.verbosity = 0

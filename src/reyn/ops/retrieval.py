@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from reyn.errors import DocumentUnreadable, IndexFault
 from reyn.journal import digest
 from reyn.ops.budget import OpBudgetExceeded, OpFailed
@@ -18,6 +20,7 @@ from reyn.ops.op import Call, Env, HoldsSecret, Plan, ProjectOp, Result, approva
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.retrieval import (
     Found,
+    Indexes,
     Passage,
     SearchResult,
     SourceDocument,
@@ -28,7 +31,7 @@ from reyn.retrieval import (
     read_passages,
 )
 from reyn.vocabulary.schemas import INTEGER, STRING, array, integer, path, single_form, text
-from reyn.workspace import FileError, Guard, Location, decode_text, locate
+from reyn.workspace import FileError, Guard, Location, decode_text, kind_of, locate
 
 INDEX_NAME = "^[a-z][a-z0-9_-]{0,63}$"
 GIVEN = "given:"
@@ -141,31 +144,52 @@ class IndexWriteOp(ProjectOp):
         if "chunks" in args:
             documents, covers = _given(args["chunks"]), (lambda _: replaces)
             report = await indexes.write(name, _each(documents), covers)
-            return call.ok(**_report_fields(name, report, list(report.skipped)))
+            return call.ok(**_report_fields(name, report))
         bases = _locations(args, env)
         for base in bases:
             if refused := refusal(env.gate.search(base), approved=plan.approved):
                 return call.denied(refused)
-        files = DocumentFiles(bases, env)
         try:
-            await files.find()
+            report = await write_files(indexes, name, bases, env, replaces=replaces, approved=plan.approved)
         except TimeoutError:
             return call.timeout(TOO_LONG)
-        allows = may_be_found(env, plan.approved)
-
-        def is_gone(document: str) -> bool:
-            """Whether a document that is no longer there is removed: one that the run may read, so that it knows."""
-            return not document.startswith(GIVEN) and (replaces or files.covers(document)) and allows(document)
-
-        report = await indexes.write(name, files.documents(), is_gone)
-        skipped = [*files.skipped, *report.skipped]
-        if files.is_one and skipped:
-            return call.error(skipped[0][1])
-        return call.ok(**_report_fields(name, report, skipped))
+        return call.ok(**_report_fields(name, report))
 
 
-def _report_fields(name: str, report: WriteReport, skipped: list[tuple[str, str]]) -> dict[str, Any]:
-    left = [{"path": one, "error": error} for one, error in skipped]
+async def write_files(
+    indexes: Indexes, name: str, bases: list[Location], env: Env, *, replaces: bool = False, approved: str = ""
+) -> WriteReport:
+    """Bring an index up to date with the documents below folders that may be read.
+
+    Args:
+        indexes: The indexes.
+        name: The index.
+        bases: The folders and documents.
+        env: What may be read, and how much of it.
+        replaces: Whether the index keeps no other documents.
+        approved: The rules for which a person has approved the reading.
+
+    Raises:
+        TimeoutError: There are too many files.
+        DocumentUnreadable: Only one document was to be indexed, and it cannot be; or a name is that of nothing.
+    """
+    files = DocumentFiles(bases, env)
+    await files.find()
+    allows = may_be_found(env, approved)
+
+    def is_gone(document: str) -> bool:
+        """Whether a document that is no longer there is removed: one that the run may read, so that it knows."""
+        return not document.startswith(GIVEN) and (replaces or files.covers(document)) and allows(document)
+
+    report = await indexes.write(name, files.documents(), is_gone)
+    skipped = (*files.skipped, *report.skipped)
+    if files.is_one and skipped:
+        raise DocumentUnreadable(skipped[0][1].removeprefix(f"{DocumentUnreadable.code}: "))
+    return replace(report, skipped=skipped)
+
+
+def _report_fields(name: str, report: WriteReport) -> dict[str, Any]:
+    left = [{"path": one, "error": error} for one, error in report.skipped]
     fields = {
         "index": name,
         "documents": report.documents,
@@ -227,6 +251,8 @@ class DocumentFiles:
         with self._env.budget.search() as deadline:
             for base in self._bases:
                 if not is_folder(base, self._env):
+                    if kind_of(base, self._env.roots) is None:
+                        raise DocumentUnreadable(f"there is no file or folder `{base.display_path}`")
                     self._found[base.display_path] = base
                     continue
                 for one in files_below(base, _ANY, self._env, deadline, self._guard):

@@ -6,23 +6,30 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.config.user import journal_key
-from reyn.errors import CaseInvalid, McpServerFailed, McpServerUnknown
+from reyn.errors import BlobMissing, CaseInvalid, IndexRefused, McpServerFailed, McpServerUnknown
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.port import DATABASE, STATE
 from reyn.journal.state_folder import has_journal, project_identity
+from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import pin_model
 from reyn.lint import lint_agent
+from reyn.ops import Denied, Env
 from reyn.ops.budget import OpFailed
+from reyn.ops.file.searching import TOO_LONG
 from reyn.ops.mcp import ToolDefinitions, read_definitions, write_definitions
+from reyn.ops.retrieval import INDEX_NAME, write_files
+from reyn.permissions import Gate
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
 from reyn.runtime.notifying import Notifier
 from reyn.skills.cases import TrialReport, case_names
+from reyn.workspace import PathInvalid, RecordedFiles, locate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import Overview
     from reyn.permissions.trust import ProjectTrust
+    from reyn.retrieval import IndexOverview, SearchResult, WriteReport
     from reyn.skills import Library, Skill
     from reyn.skills.agents import Agents
 
@@ -81,6 +89,63 @@ class Project:
 
         preview = Preview(settings, services.ops.vocabulary, model, summaries, performer)
         return await preview_frame(loaded, input, phase, preview)
+
+    # -- search indexes -------------------------------------------------------------------------------
+
+    def indexes(self) -> list[IndexOverview]:
+        """Return the search indexes of the project, by name."""
+        return self._services.indexes.overviews()
+
+    async def write_index(self, name: str, *paths: str, replaces: bool = False) -> WriteReport:
+        """Bring a search index up to date with the documents below folders: Markdown, text and HTML.
+
+        Only what is new or has changed is embedded; what is gone is removed.
+
+        Args:
+            name: The index, which is made if there is none.
+            *paths: Folders and documents, relative to the project, which the zone `files.read` covers.
+            replaces: Whether the index keeps no other documents.
+
+        Raises:
+            IndexRefused: The name is invalid, or the rules do not allow a folder to be read.
+            DocumentUnreadable: The only document has no text.
+        """
+        if not re.fullmatch(INDEX_NAME, name):
+            raise IndexRefused(f"`{name:.80}` cannot be the name of an index")
+        services = self._services
+        services.check_owner()
+        _ = services.journal
+        gate = Gate(roots_of(services.root, services.state_folder, "no-run"), services.read_policy(), (), "")
+        env = Env(gate.roots, gate, _no_content, RecordedFiles(), services.config.sizes.file_bytes)
+        try:
+            bases = [locate(path, gate.roots) for path in paths]
+        except PathInvalid as error:
+            raise IndexRefused(str(error)) from error
+        for base in bases:
+            if isinstance(verdict := gate.search(base), Denied):
+                raise IndexRefused(f"`{base.display_path}`: {verdict.reason}")
+        try:
+            return await write_files(services.indexes, name, bases, env, replaces=replaces)
+        except (TimeoutError, OpFailed) as error:
+            raise IndexRefused(str(error) or TOO_LONG) from error
+
+    async def search_index(self, name: str, question: str, limit: int = 5) -> SearchResult:
+        """Return the passages of a search index that match a question best.
+
+        Raises:
+            IndexMissing: There is no such index.
+            IndexOutdated: It was made with another embedder.
+        """
+        return await self._services.indexes.search(name, question, limit)
+
+    def drop_index(self, name: str) -> int:
+        """Remove a search index; return how many documents it had.
+
+        Raises:
+            IndexMissing: There is no such index.
+        """
+        self._services.check_owner()
+        return self._services.indexes.drop(name)
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
@@ -252,3 +317,7 @@ def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _no_content(name: str) -> bytes:
+    raise BlobMissing(f"`{name}`: no run has recorded content here")

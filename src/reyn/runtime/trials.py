@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,7 @@ from reyn.config import Config
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import CaseInvalid, ReynError, ScriptExhausted, TrialTooDeep
 from reyn.folders import remove_temporary, take_lock
-from reyn.journal import Event, MemoryJournal, decode, digest, kinds
+from reyn.journal import Event, Journal, MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.inbox import answer_error
@@ -39,6 +40,7 @@ from reyn.ops.op import ProjectOp
 from reyn.permissions.policy import written_places
 from reyn.permissions.rules import Rule
 from reyn.permissions.trust import ProjectTrust
+from reyn.retrieval import STATIC, Embedders, Indexes
 from reyn.runs.recorded import Runs
 from reyn.sandbox import StopSignal
 from reyn.skills import Library
@@ -66,6 +68,8 @@ _MAX_CHARS = 400
 _OUTSIDE = frozenset(("shell", "exec", "mcp", "tool", "web"))
 """Capabilities that reach outside."""
 _NOT_EXECUTED = Denied("default: no effects in a case", "a case executes no op with effects outside of its own folder")
+
+_JOURNAL: ContextVar[Journal] = ContextVar("journal of a case")
 
 
 class _Tried(NamedTuple):
@@ -199,6 +203,7 @@ class Trials:
         trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=script, people=replies)
         trial.origin = roots_of(real.root, real.state_folder, "none")
         trial.journal, trial.secrets = MemoryJournal(), real.secrets
+        _JOURNAL.set(trial.journal)
         trial.ops, trial.read_policy, trial.run_cases = self._ops, lambda: policy, self._inner.run
         return trial
 
@@ -216,7 +221,15 @@ class Trials:
 
     def _nested(self, op: Op) -> Op:
         """Return an op whose trials are those of a case."""
-        return op.set_up(replace(op.project, try_cases=self._inner.run)) if isinstance(op, ProjectOp) else op
+        if not isinstance(op, ProjectOp):
+            return op
+        return op.set_up(replace(op.project, try_cases=self._inner.run, indexes=self._indexes))
+
+    @cached_property
+    def _indexes(self) -> Indexes:
+        """Indexes in the journal of the case, with no vectors of a model."""
+        setting = self._services.config.retrieval.embedder
+        return Indexes(_JOURNAL.get, Embedders(setting if setting == "none" else STATIC, lambda: self._services.roster))
 
 
 def _may_read_all(path: Path) -> None:
