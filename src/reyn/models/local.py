@@ -47,6 +47,7 @@ from reyn.models.local_engine import (
     STREAM,
     TEMPLATE_TOKENS,
     Engine,
+    in_loop,
     to_chat_messages,
     without_control_tokens,
 )
@@ -114,7 +115,7 @@ class LocalModel:
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Generate in a thread. A cancelled call stops at the next token or the next batch of prompt tokens."""
         cancelled = threading.Event()
-        on_delta = _in_loop(request.on_delta) if request.on_delta else None
+        on_delta = in_loop(request.on_delta) if request.on_delta else None
         try:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(_THREAD, self._generate, request, cancelled, on_delta)
@@ -426,17 +427,6 @@ def _with_whole_reason(text: str) -> str:
 def _bound(messages: Sequence[Message]) -> int:
     """Return the most tokens of a prompt, with the three bytes that breaking up each template token adds."""
     return prompt_bound(messages) + 3 * sum(len(TEMPLATE_TOKENS.findall(message.text)) for message in messages)
-
-
-def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:
-    """Wrap a callback so that the generating thread can call it in the event loop."""
-    loop = asyncio.get_running_loop()
-
-    def forward(text: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(on_delta, text)
-
-    return forward
 
 
 def _cores() -> int:

@@ -6,6 +6,7 @@ The state after a prompt is reused by later calls; the state after the static pa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -419,3 +420,14 @@ TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?
 def without_control_tokens(text: str) -> str:
     """Break up the tokens of chat templates in a text, which llama.cpp would take for the end of the message."""
     return TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
+
+
+def in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:
+    """Wrap a callback so that the generating thread can call it in the event loop."""
+    loop = asyncio.get_running_loop()
+
+    def forward(text: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(on_delta, text)
+
+    return forward

@@ -155,7 +155,7 @@ class ModelEmbedder:
             try:
                 if endpoint is None:
                     return await model.embed(texts)
-                async with endpoint.slot(sum(map(len, texts)) // 4, _no_report):
+                async with endpoint.slot(_no_report):
                     return await model.embed(texts)
             except ModelError as error:
                 if not error.is_transient or attempt == self._settings.retries:
