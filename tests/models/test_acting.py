@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.models import ModelRequest
 from reyn.models.acting import (
+    _TENS,
+    _UNITS,
     DECIDE,
     WITHOUT_ACTS,
     Act,
@@ -17,6 +20,7 @@ from reyn.models.acting import (
     acts_of,
     best_act,
     gains,
+    is_new,
 )
 from reyn.models.protocol import Turn
 from reyn.ops.file.op import FileOp
@@ -169,3 +173,42 @@ def test_what_an_op_says_about_arguments_that_are_listed_is_not_repeated():
     )
     [act] = acts_of((spec,), "")
     assert (act.fields, act.advice) == ("args: x (integer).\n", "")
+
+
+def call(text: str, *, task: str = "", **fields: object) -> bool:
+    act = Act("run_skill book_a_room", {"kind": "run_skill", "skill": "book_a_room"}, "Book a room", "input: people.\n")
+    request = ModelRequest((), {}, "run", "1.1", "", task=task, turn=Turn(text, ""))
+    answer = {"reason": "", "ops": [act.fixed | {"input": fields}]}
+    return is_new(msgspec.json.encode(answer).decode(), request, act, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("Please, a table for six.", {"people": 6}),
+        ("Twenty-five of us come on Monday.", {"people": 25, "day": "Monday"}),
+        ("It may cost 1,200 euros.", {"most": 1200}),
+        ("It may cost 1.200,50 euros.", {"most": 1200.5}),
+        ("No more than 12.50.", {"most": 12.5}),
+        ("Look into notes/may.md.", {"path": "notes/may.md"}),
+        ("A dozen chairs.", {"number": "12"}),
+        ("Just a room.", {}),
+    ],
+)
+def test_names_and_numbers_that_were_said_are_not_invented(text: str, fields: dict[str, object]):
+    assert call(text, **fields)
+    assert call("Do it.", task=text, **fields)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"people": 7}, {"people": 0}, {"path": "notes/june.md"}, {"at": "https://x.example"}]
+)
+def test_names_and_numbers_that_nobody_said_are_invented(fields: dict[str, object]):
+    assert not call("Please, a table for six, or twenty.", **fields)
+
+
+@given(st.integers(0, 99))
+def test_a_number_in_words_is_the_number_in_digits(number: int):
+    units, tens = _UNITS.split(), _TENS.split()
+    word = units[number] if number < 20 else tens[number // 10 - 2] + (f"-{units[number % 10]}" if number % 10 else "")
+    assert call(f"There are {word} of us.", people=number)

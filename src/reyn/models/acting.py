@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -53,6 +53,13 @@ _HANDED_OVER = "…"
 """What stands for a text on which the model works."""
 _NAME = re.compile(r"\S*[\d/_.:]\S*")
 """A name rather than a text: a path, an address, a number."""
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_UNITS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_NUMBER_WORDS = {word: number for number, word in enumerate(_UNITS.split())}
+_NUMBER_WORDS |= {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
+_NUMBER_WORDS |= {"dozen": 12, "hundred": 100, "thousand": 1000}
 
 
 class Act(NamedTuple):
@@ -346,7 +353,7 @@ def _accepts(schema: dict[str, Any], value: Any) -> bool:
     return "enum" not in schema or value in schema["enum"]
 
 
-def is_new(text: str, request: ModelRequest, left: str) -> bool:
+def is_new(text: str, request: ModelRequest, act: Act, left: str) -> bool:
     """Return whether the op of an answer is one to perform: not one of this visit once more, with names that are known.
 
     A path, address or number that neither the instructions nor the input nor a result contains is invented: nothing
@@ -355,6 +362,7 @@ def is_new(text: str, request: ModelRequest, left: str) -> bool:
     Args:
         text: The answer.
         request: The request.
+        act: The act that was chosen. Its own fields are no names that the model invents.
         left: The part of the input that no act has dealt with.
     """
     turn = request.turn
@@ -364,13 +372,33 @@ def is_new(text: str, request: ModelRequest, left: str) -> bool:
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return True  # the OS rejects it and says why
     values, wanted = _values(call), set(_words(left))
-    if any(call == act.args for act in turn.done):
+    if any(call == done.args for done in turn.done):
         return False
-    if any(act.is_ok for act in turn.done) and wanted.isdisjoint(_words(" ".join(values))):
+    if any(done.is_ok for done in turn.done) and wanted.isdisjoint(_words(" ".join(values))):
         return False
-    known = set(_words(f"{request.task} {turn.text} {' '.join(act.result for act in turn.done)}"))
-    names = [value for value in values if _NAME.fullmatch(value)]
-    return all(set(_words(name)) <= known for name in names)
+    told = f"{request.task} {turn.text} {' '.join(done.result for done in turn.done)}"
+    known, numbers = set(_words(told)), _numbers(told)
+    chosen = _values({field: value for field, value in call.items() if field not in act.fixed})
+    names = [value for value in chosen if _NAME.fullmatch(value)]
+    return all(set(_words(name)) <= known or _number(name) in numbers for name in names)
+
+
+def _number(name: str) -> float | None:
+    try:
+        return abs(float(name))
+    except ValueError:
+        return None
+
+
+def _numbers(text: str) -> set[float]:
+    """Return the numbers in a text: in digits, with a point or a comma for fractions or thousands, and in words."""
+    found: set[float] = set()
+    for number in _NUMBER.findall(text):
+        whole, _, rest = number.replace(",", ".").rpartition(".")
+        found |= {float(re.sub("[.,]", "", number)), float(f"{whole.replace('.', '')}.{rest}" if whole else rest)}
+    words = [_NUMBER_WORDS.get(word) for word in _words(text)]
+    found |= {float(number) for number in words if number is not None}
+    return found | {float(tens + unit) for tens, unit in pairwise(words) if tens and unit and unit < 10 < tens < 100}
 
 
 def _words(text: str) -> list[str]:

@@ -223,7 +223,7 @@ class LocalModel:
             if chosen.act is not None:
                 acted = self._act(request, prompt, chosen, chosen.act, engine, cancelled)
                 used += acted.usage or Usage()
-                if not request.candidates or is_new(acted.text, request, prompt.text):
+                if not request.candidates or is_new(acted.text, request, chosen.act, prompt.text):
                     return msgspec.structs.replace(acted, usage=used)
         decision = self._readable(without_acts(request), engine)
         answer = self._decide(decision, engine, cancelled, on_delta)
