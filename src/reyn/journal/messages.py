@@ -112,6 +112,7 @@ class ReportRun(InboxRequest, frozen=True):
 
 RunMessage = AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun | NotificationDelivered
 InboxPayload = Cancel | RunMessage
+_decode = msgspec.json.Decoder(InboxPayload).decode
 
 
 class InboxMessage(msgspec.Struct, frozen=True):
@@ -141,7 +142,7 @@ def encode_payload(payload: InboxPayload) -> bytes:
 def decode_payload(content: bytes) -> InboxPayload:
     """Return the payload that `encode_payload` encoded. Raises `EventInvalid` if it is unknown or malformed."""
     try:
-        payload: InboxPayload = msgspec.json.decode(content, type=InboxPayload)
+        payload: InboxPayload = _decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise EventInvalid(f"malformed inbox message: {error}") from error
     return payload

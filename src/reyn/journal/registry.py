@@ -8,6 +8,7 @@ created on demand for each op kind.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
@@ -112,6 +113,9 @@ _DECODE: dict[tuple[str, int], Callable[[bytes], Body]] = {}
 """Decodes the data of a version, as the version that is written. Decoders are created on first use."""
 _FAMILIES: dict[tuple[str, int], type[Body]] = {}
 _OP_TYPES: dict[tuple[type[Body], str], type[Body]] = {}
+_FIRST_USE = threading.RLock()
+"""Held while a decoder is made. msgspec completes a struct on first use; a second thread that decodes one meanwhile
+crashes the process."""
 OP_KIND = r"[a-z][a-z0-9_]{0,39}|mcp:[a-z][a-z0-9_-]{0,39}/[A-Za-z0-9_.-]{1,128}"
 """The names of op kinds. Those of MCP tools contain the server."""
 _OP_EVENT = re.compile(rf"({OP_KIND})_(started|completed)")
@@ -158,6 +162,12 @@ def op_event(shape: type[B], op_kind: str) -> type[B]:
 
 
 def _make_op_event(shape: type[B], op_kind: str) -> type[B]:
+    with _FIRST_USE:
+        cls: Any = _OP_TYPES.get((shape, op_kind))
+        return cls or _new_op_event(shape, op_kind)
+
+
+def _new_op_event(shape: type[B], op_kind: str) -> type[B]:
     suffix = shape.kind.removeprefix("<kind>_")
     name = f"{op_kind}_{suffix}"
     cls = msgspec.defstruct(
@@ -207,11 +217,12 @@ def _op_decoder(kind: str, v: int) -> Callable[[bytes], Body] | None:
 
 def _new_decoder(kind: str, v: int) -> Callable[[bytes], Body] | None:
     """Return the decoder of a kind, which is then known; `None` if there is no such kind."""
-    cls = _TYPES.get((kind, v))
-    decoder = msgspec.json.Decoder(cls).decode if cls is not None else _op_decoder(kind, v)
-    if decoder is not None:
-        _DECODE[kind, v] = decoder
-    return decoder
+    with _FIRST_USE:
+        cls = _TYPES.get((kind, v))
+        decoder = msgspec.json.Decoder(cls).decode if cls is not None else _op_decoder(kind, v)
+        if decoder is not None:
+            _DECODE[kind, v] = decoder
+        return decoder
 
 
 encode: Callable[[Body], bytes] = canonical

@@ -53,6 +53,7 @@ def state_of(row: RunRow, spent: Spent) -> StoredState:
 encode_state = msgspec.json.Encoder().encode
 """Returns a `StoredState` as JSON."""
 _decode = msgspec.json.Decoder(StoredState).decode
+msgspec.json.Decoder(RunRow)  # threads use it at the same time, and the first use of a struct is not safe
 
 
 def decode_spent(state: str | bytes) -> Spent:

@@ -32,6 +32,7 @@ _APPROVE = """
 INSERT INTO approvals (skill, skill_hash, op, rule, by, at, run_id, project) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (skill_hash, op, rule, project) DO UPDATE SET project = excluded.project RETURNING id
 """
+_decode_token = msgspec.json.Decoder(AccessToken).decode
 _ADD_ACCESS = "INSERT INTO access_tokens (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING id"
 
 
@@ -121,7 +122,7 @@ class StoredJournal(Generic[S]):
 
     def access_tokens(self) -> list[AccessToken]:
         rows = self._select("SELECT value FROM access_tokens ORDER BY id")
-        return [msgspec.json.decode(value, type=AccessToken) for (value,) in rows]
+        return [_decode_token(value) for (value,) in rows]
 
     def add_access_token(self, token: AccessToken) -> bool:
         return bool(self._change(_ADD_ACCESS, (token.name, msgspec.json.encode(token).decode())))
