@@ -17,6 +17,7 @@ import pytest
 
 from reyn.expressions import DataTemplate, EvaluationError, Scope, SharedWork, compile_expression, values
 from reyn.expressions.types import ANY, of_schema
+from reyn.jsonschema import compile_schema
 from tests.kernel.support import Project
 from tests.kernel.test_step_expressions import VALUE, write_order
 from tests.rules import CLAIM, write_rules
@@ -225,6 +226,34 @@ def test_expressions_that_nothing_interrupts_share_their_work(
     assert "too long together" in ended.reason
     assert max(work) <= 1_000
     assert 4_000 < sum(work) <= 5_000
+
+
+CHECKS: dict[str, tuple[Any, Any]] = {
+    "alternatives that fail": ({"items": {"anyOf": [{"const": f"-{n}"} for n in range(60)]}}, list("abcdefgh")),
+    "lists without duplicates": ({"uniqueItems": True}, [f"{n}" for n in range(2_000)]),
+    "alternatives that fit": ({"items": {"anyOf": [{"const": f"{n}"} for n in range(60)]}}, ["59"] * 2_000),
+    "patterns": ({"items": {"pattern": "(a|b|ab){1,50}c"}}, ["ab" * 20 + "c"]),
+}
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_checks_of_schemas_that_nothing_interrupts_share_their_work(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    schema, names = CHECKS[kind]
+    step = {"validate": {"schema": schema, "target": "data.names", "into": "local.found"}}
+    write_heavy(tmp_path, steps=[step] * 40)
+    share = compile_schema(schema).share(names, int("fail" in kind))
+    assert 0 < share < 1
+    project = Project(tmp_path)
+    value = {"text": "x", "names": names}
+    answers = [finish(type="thing") | {"artifact": {"type": "thing", "data": value}}] * 5
+    one = int(share * values.MAX_UNITS_OF_WORK)
+    for allowed in (39, 40):
+        monkeypatch.setattr(values, "UNITS_TOGETHER", allowed * one)
+        ended = project.run("heavy", answers, value, run_id=f"r{allowed}")
+        assert ended.status == ("finished" if allowed == 40 else "failed"), ended.reason
+        assert ("take too long together" in ended.reason) == (allowed == 39)
 
 
 # -- checking -------------------------------------------------------------------------------------------------

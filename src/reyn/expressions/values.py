@@ -128,6 +128,16 @@ class SharedWork:
         finally:
             self._left -= units - meter.left
 
+    def spend(self, share: float) -> None:
+        """Count something else that nothing interrupts, as a part of what one evaluation may take.
+
+        Raises:
+            EvaluationError: It takes too long.
+        """
+        self._left -= int(share * MAX_UNITS_OF_WORK)
+        if self._left < 0:
+            raise EvaluationError(0, "the checks take too long together for this value")
+
 
 # -- operators ----------------------------------------------------------------------------------------
 

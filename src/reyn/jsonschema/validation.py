@@ -42,6 +42,8 @@ _BYTES_PER_UNIT = 4_000
 """The engine refuses patterns whose compiled form is larger, in case it counts what `units` does not."""
 _MAX_PATHS = 20_000
 """Paths through a recursive schema for which errors are explained: the library follows each of them."""
+_ERROR_SHARE = 0.1
+"""What finding as many errors as may be explained takes, as a part of the longest check."""
 _MAX_VALUE_LENGTH = 200
 _TYPES = "string, number, integer, boolean, array, object and null"
 
@@ -123,6 +125,16 @@ class Validator:
         if self._cost.of_pairs(text) > MAX_WORK:
             return "has too many large integers that are nearly the same to be checked for `uniqueItems`"
         return ""
+
+    def share(self, instance: Any, errors: int = 0) -> float:
+        """Return what a check of a value takes, as a part of what one check may take at most.
+
+        `errors` is how many were found: to find them takes longer than to decide.
+        """
+        text = encoded(instance)
+        parts = [self._units * len(text) / MAX_PATTERN_WORK, self._cost.of_check(text) / MAX_WORK]
+        found = self._cost.of_errors(text, _depth(instance)) / MAX_EXPLAINED * _ERROR_SHARE if errors else 0.0
+        return max(*parts, self._cost.of_pairs(text) / MAX_WORK) + found
 
     def first_error(self, instance: Any) -> SchemaError | None:
         """Return the first error by path and keyword, or `None`."""

@@ -14,6 +14,7 @@ import msgspec
 
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
+from reyn.expressions import EvaluationError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.child_effects import CancelChild, PlanChild, StartChildren
@@ -45,6 +46,7 @@ from reyn.skills.step_types import (
 from reyn.vocabulary.error_names import name_of_result
 
 if TYPE_CHECKING:
+    from reyn.expressions import SharedWork
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.completed_steps import CompletedSteps
     from reyn.kernel.visit.op_log import OpLog
@@ -172,7 +174,7 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: St
         case AskUser():
             return await _question(step, artifact, call, context)
         case Validate():
-            return _validate(step, artifact)
+            return _validate(step, artifact, context.work)
         case CheckExpression():
             return check_condition(step, artifact, context)
         case LintPlan():
@@ -420,9 +422,14 @@ class _Window:
             self._faults[index] = fault
 
 
-def _validate(step: Validate, artifact: dict[str, Any]) -> list[dict[str, str]]:
+def _validate(step: Validate, artifact: dict[str, Any], work: SharedWork) -> list[dict[str, str]]:
     """Return the findings if the step binds them with `into`; otherwise fail at the first one."""
-    errors = compile_schema(step.schema).errors(look_up(artifact, step.target), _MAX_FINDINGS)
+    schema, value = compile_schema(step.schema), look_up(artifact, step.target)
+    errors = schema.errors(value, _MAX_FINDINGS)
+    try:
+        work.spend(schema.share(value, len(errors)))
+    except EvaluationError as error:
+        raise StepFault(error.message, is_final=True) from error
     findings = [{"path": error.path(step.target), "message": error.message} for error in errors]
     if findings and step.into is None:
         raise StepFault(f"{findings[0]['path']}: {findings[0]['message']}")
