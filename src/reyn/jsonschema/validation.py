@@ -42,6 +42,8 @@ _BYTES_PER_UNIT = 4_000
 """The engine refuses patterns whose compiled form is larger, in case it counts what `units` does not."""
 _MAX_PATHS = 20_000
 """Paths through a recursive schema for which errors are explained: the library follows each of them."""
+_LARGE_BYTES, _LARGE_SHARE = 2_000_000, 0.5
+"""What reading a large value takes, at most, in the same measure."""
 _ERROR_SHARE = 0.1
 """What finding as many errors as may be explained takes, as a part of the longest check."""
 _MAX_VALUE_LENGTH = 200
@@ -133,6 +135,7 @@ class Validator:
         """
         text = encoded(instance)
         parts = [self._units * len(text) / MAX_PATTERN_WORK, self._cost.of_check(text) / MAX_WORK]
+        parts.append(min(len(text) / _LARGE_BYTES, _LARGE_SHARE))
         found = self._cost.of_errors(text, _depth(instance)) / MAX_EXPLAINED * _ERROR_SHARE if errors else 0.0
         return max(*parts, self._cost.of_pairs(text) / MAX_WORK) + found
 
