@@ -29,6 +29,10 @@ _PAUSE = 0.05
 _EVENTS_OF_A_VISIT = 7
 _SKILL = "---\ntype: skill\nname: loop\nentry: a\nfinal_output: note\ngraph: {a: [b], b: [a, end]}\n---\n"
 _PHASE = "---\ntype: phase\nname: {0}\ninput: note\nallowed_ops: []\n---\nDo {0}.\n"
+_ASKER = "---\ntype: skill\nname: asker\nentry: ask\nfinal_output: note\ngraph: {ask: [{else: end}]}\n---\n"
+_ASK = (
+    "---\ntype: phase\nname: ask\ninput: note\npreprocessor: [{ask_user: {question: Which?, into: data.text}}]\n---\n"
+)
 _NOTE = '{"type": "object", "properties": {"text": {"type": "string"}}}'
 _CONFIG = "model: scripted:answers.jsonl\nmax_phase_visits: null\n"
 
@@ -43,6 +47,12 @@ def write_project(root: Path, visits: int) -> None:
     for phase in "ab":
         (folder / f"phases/{phase}.md").write_text(_PHASE.format(phase))
     (folder / "artifacts/note.yaml").write_text(_NOTE)
+    asker = root / "reyn/project/asker"
+    for name in ("phases", "artifacts"):
+        (asker / name).mkdir(parents=True)
+    (asker / "skill.md").write_text(_ASKER)
+    (asker / "phases/ask.md").write_text(_ASK)
+    (asker / "artifacts/note.yaml").write_text(_NOTE)
     (root / "reyn.yaml").write_text(_CONFIG)
     lines = []
     for number in range(visits):
@@ -240,14 +250,22 @@ async def check(server: Server, streams: list[Stream]) -> int:
 
 
 async def memory_of_streams(server: Server, count: int) -> float:
-    """Open streams of a finished feed and return the memory of the server in MB."""
+    """Open streams, of the feed and of a run that has not ended in turn; return the memory of the server in MB."""
+    await _start_all(server, ["short"])
+    headers = _HEADERS | {"Authorization": f"Bearer {server.token}"}
+    async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=300) as http:
+        await _ended(server, "short")
+        waiting = await http.post("/api/runs", json={"skill": "asker", "input": {"text": "in"}, "run_id": "waits"})
+        assert waiting.status_code == 202, waiting.text
     opened = []
-    for _ in range(count):
+    streams = (("/api/stream", b"event: ready"), ("/api/runs/waits/stream?follow=true", b"id: 1"))
+    for number in range(count):
+        path, first = streams[number % 2]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        head = f"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
         writer.write(f"{head}Authorization: Bearer {server.token}\r\n\r\n".encode())
         assert b" 200 " in await reader.readline()
-        await reader.readuntil(b"event: ready")
+        await reader.readuntil(first)
         opened.append(writer)
     used = server.megabytes
     for writer in opened:

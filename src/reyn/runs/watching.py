@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 """Seconds between two looks at a run that another process may execute."""
+_LOOKS_A_SECOND = 500
+"""How often the readers of this process look at the most, all together: with more than fifty, each waits longer."""
 _EVENTS_AT_ONCE = 200
 """The events after which a reader of a long history lets other tasks run."""
 
@@ -96,7 +98,8 @@ class Tail:
         if await self._watcher.wait(self._pause):
             await asyncio.sleep(_FIRST_PAUSE)  # one look for all commits of a run that makes many
         else:
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            longest = max(_LONGEST_PAUSE, self._services.watchers.count / _LOOKS_A_SECOND)
+            self._pause = min(2 * self._pause, longest)
 
     def is_over(self, *, follow: bool) -> bool:
         """Return whether the run has ended or stopped, which is that no process executes it; with `follow`, ended.

@@ -86,19 +86,23 @@ class Watchers:
 
     Attributes:
         by_run: The watchers by the run that they watch. Nothing else is called while there are none.
+        count: Their number.
     """
 
     def __init__(self) -> None:
         self.by_run: dict[str, list[Watcher]] = {}
+        self.count = 0
 
     @contextmanager
     def watching(self, run_id: str, on_delta: OnDelta | None = None, *, has_children: bool) -> Iterator[Watcher]:
         """Watch a run in the block, and the runs that it awaits if `has_children` is true."""
         watcher = Watcher(on_delta, has_children=has_children)
         self.by_run.setdefault(run_id, []).append(watcher)
+        self.count += 1
         try:
             yield watcher
         finally:
+            self.count -= 1
             self.by_run[run_id].remove(watcher)
             if not self.by_run[run_id]:
                 del self.by_run[run_id]
