@@ -10,7 +10,7 @@ import pytest
 
 from reyn.lint import lint_skill
 from tests.kernel.support import Project
-from tests.support import finish, write_skill
+from tests.support import NOTE, finish, write_skill
 
 ORDER: dict[str, Any] = {
     "type": "object",
@@ -18,13 +18,16 @@ ORDER: dict[str, Any] = {
         "id": {"type": "string"},
         "count": {"type": "integer"},
         "limit": {"type": "integer"},
+        "part": {"type": "number"},
+        "maybe": {"type": ["string", "null"]},
+        "mode": {"enum": ["fast", "slow"]},
         "names": {"type": "array", "items": {"type": "string"}},
         "found": {},
     },
-    "required": ["id", "count", "names"],
+    "required": ["id", "count", "names", "part", "maybe", "mode"],
     "additionalProperties": False,
 }
-VALUE = {"id": "7", "count": 2, "names": ["a", "b"]}
+VALUE = {"id": "7", "count": 2, "names": ["a", "b"], "part": 0.5, "maybe": None, "mode": "fast"}
 
 
 def write_order(root: Path, *steps: str, skill_keys: str = "") -> Path:
@@ -157,6 +160,16 @@ INPUTS = {
     "{type: note, data: {text: x}}": "",
     '{text: "${data.id}", more: 1}': "",
     "data": "",
+    "{text: x, size: small}": "the value is 'small', but the schema has 'large', 'huge'",
+    "{text: x, size: data.mode}": "the value is 'fast' or 'slow', but the schema has 'large', 'huge'",
+    "{text: x, size: large}": "",
+}
+DOUBTFUL = {
+    'run_op: {op: {kind: file, op: read, path: "${data.maybe}"}}': "can be null, but the schema needs a text",
+    "run_op: {op: {kind: file, op: read}, args_from: {path: data.maybe}}": "can be null, but the schema needs a text",
+    'run_op: {op: {kind: file, op: read, path: a, limit: "${data.part}"}}': "the schema needs an integer",
+    'run_skill: {skill: child, input: {text: "${data.maybe}"}}': "can be null, but the schema needs a text",
+    "run_skill: {skill: child, input: {text: data.maybe}}": "can be null, but the schema needs a text",
 }
 
 
@@ -172,9 +185,18 @@ INPUTS = {
 def test_lint_compares_values_with_the_schema_of_the_op_or_the_skill(
     tmp_path: Path, step: str, says: str, iterated: bool
 ):
-    write_skill(tmp_path, "child", {"c": ["end"]})
+    sized = NOTE | {"properties": NOTE["properties"] | {"size": {"enum": ["large", "huge"]}}}
+    write_skill(tmp_path, "child", {"c": ["end"]}, artifacts={"note": sized})
     found = findings(write_order(tmp_path, f"iterate: {{over: data.names, apply: {{{step}}}}}" if iterated else step))
     assert [says in one and "RYN181" in one for one in found] == ([True] if says else [])
+
+
+@pytest.mark.parametrize("step", DOUBTFUL)
+def test_a_value_that_fits_only_sometimes_is_a_warning(tmp_path: Path, step: str):
+    write_skill(tmp_path, "child", {"c": ["end"]})
+    [found] = lint_skill(write_order(tmp_path, step))
+    assert (found.severity, found.code) == ("warning", "RYN182")
+    assert DOUBTFUL[step] in found.message
 
 
 def test_a_step_whose_failure_the_skill_accepts_has_a_warning(tmp_path: Path):

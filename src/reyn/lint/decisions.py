@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.documents import nearest
 from reyn.errors import codes
 from reyn.expressions import PlacedProblem, place
-from reyn.expressions.types import Type, kind_names, of_schema, words_for
+from reyn.expressions.facts import scalar_key
+from reyn.expressions.types import Type, kind_names, of_schema, values_of, words_for
 from reyn.skills.arrivals import accepted_by
 from reyn.skills.artifacts import ANY_OBJECT
 from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules, is_readable
@@ -16,11 +17,13 @@ from reyn.skills.graph import may_finish, predecessors, successors
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
-    from reyn.documents import Document, KeyPath
+    from reyn.documents import Document, KeyPath, Severity
     from reyn.errors import Finding
     from reyn.jsonschema import Schema
     from reyn.skills import LoadResult, Skill
     from reyn.vocabulary import Vocabulary
+
+_MAX_NAMED = 8
 
 
 def rules_of_nodes(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
@@ -114,14 +117,29 @@ def _unaccepted(document: Document, path: KeyPath, compiled: CompiledRule, skill
             )
             yield document.finding(codes.TYPE_MISMATCH, message, *path, key, fix=fix)
     if rule.artifact is not None and compiled.data is not None:
-        for place_, message in misfits(rule.data, compiled.data.type, rule.artifact.schema, ()):
-            yield document.finding(codes.BAD_EXPRESSION, message, *path, "artifact", "data", *place_)
+        for one in misfits(rule.data, compiled.data.type, rule.artifact.schema):
+            yield misfit_finding(document, one, one.message, *path, "artifact", "data")
+
+
+class ValueMisfit(NamedTuple):
+    """A value that does not fit a schema: its path, why, and whether that is certain. Else only some values do not."""
+
+    path: KeyPath
+    message: str
+    is_certain: bool = True
+
+
+def misfit_finding(document: Document, found: ValueMisfit, message: str, *path: str | int, fix: str = "") -> Finding:
+    """Return the finding about a value below a path: a warning if only some values do not fit."""
+    code = codes.BAD_EXPRESSION if found.is_certain else codes.UNGUARDED
+    severity: Severity = "error" if found.is_certain else "warning"
+    return document.finding(code, message, *path, *found.path, fix=fix, severity=severity)
 
 
 def misfits(
-    value: Any, found: Type, schema: Schema, path: KeyPath, *, is_lenient: bool = False
-) -> Iterator[tuple[KeyPath, str]]:
-    """Yield what cannot fit a schema: missing or unknown fields of a written object, and values of other kinds.
+    value: Any, found: Type, schema: Schema, path: KeyPath = (), *, is_lenient: bool = False
+) -> Iterator[ValueMisfit]:
+    """Yield what does not fit a schema: missing or unknown fields of a written object, and values of other kinds.
 
     Args:
         value: What the author has written; only an object is compared by its fields.
@@ -133,10 +151,20 @@ def misfits(
     expected = of_schema(schema)
     if not found or not expected or "any" in kind_names(found) | kind_names(expected):
         return
-    numbers = {"int", "double"} if "double" in kind_names(expected) else set()
-    if not kind_names(found) & (kind_names(expected) | numbers):
-        yield path, f"the value is {words_for(found)}, but the schema needs {words_for(expected)}"
+    fitting = kind_names(expected) | ({"int", "double"} if "double" in kind_names(expected) else set())
+    others = tuple(kind for kind in found if kind.name not in fitting)
+    if len(others) == len(found):
+        is_number = kind_names(found) == {"double"} and "int" in kind_names(expected)  # `3.0` is an integer
+        message = f"the value is {words_for(found)}, but the schema needs {words_for(expected)}"
+        yield ValueMisfit(path, message, is_certain=not is_number)
         return
+    if others:
+        message = f"the value can be {words_for(others)}, but the schema needs {words_for(expected)}"
+        yield ValueMisfit(path, message, is_certain=False)
+    values, possible = values_of(found), values_of(expected)
+    if values and possible and not {scalar_key(one) for one in values} & {scalar_key(one) for one in possible}:
+        named = " or ".join(map(repr, values[:_MAX_NAMED])), ", ".join(map(repr, possible[:_MAX_NAMED]))
+        yield ValueMisfit(path, f"the value is {named[0]}, but the schema has {named[1]}")
     if not isinstance(value, dict) or not isinstance(schema, dict) or len(expected) > 1:
         return
     [shape], [made] = expected, found
@@ -145,11 +173,11 @@ def misfits(
     misspelt = {guess for name in unknown if (guess := nearest(str(name), shape.fields))}
     for name in sorted(shape.required - value.keys()) if not is_lenient or not path else ():
         if f"did you mean `{name}`?" not in misspelt:
-            yield path, f"the field `{name}` is missing"
+            yield ValueMisfit(path, f"the field `{name}` is missing")
     for name, one in value.items():
         if name in shape.fields:
             inner = schema.get("properties", {}).get(name, True)
             yield from misfits(one, made.fields[name](), inner, (*path, name), is_lenient=is_lenient)
         elif is_closed:
             guess = nearest(str(name), shape.fields)
-            yield (*path, name), f"there is no field `{name}`{f'; {guess}' if guess else ''}"
+            yield ValueMisfit((*path, name), f"there is no field `{name}`{f'; {guess}' if guess else ''}")

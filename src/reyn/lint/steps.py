@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from reyn.errors import codes
 from reyn.expressions import has_expressions
-from reyn.expressions.types import ANY, Type, constant, kind_names, object_of, of_schema, union, words_for
-from reyn.lint.decisions import constant_condition, expression_findings, misfits
+from reyn.expressions.types import ANY, Type, constant, kind_names, object_of, of_schema, union, values_of, words_for
+from reyn.lint.decisions import ValueMisfit, constant_condition, expression_findings, misfit_finding, misfits
 from reyn.skills.decisions import is_readable
 from reyn.skills.flow import is_data_path, schema_at
 from reyn.skills.step_expressions import StepList, checks_of_node, compile_step, schemas_before
@@ -117,10 +117,8 @@ def _wrong_values(
         case RunOp():
             yield from _wrong_arguments(values, step, path, document, vocabulary)
         case RunSkill() if (inner := values.skill.skills.get(step.skill)) is not None:
-            place, message = _wrong_input(values.of_input(step), inner.entry_inputs, step.input)
-            if message:
-                message = f"the input of `{step.skill}`: {message}"
-                yield document.finding(codes.BAD_EXPRESSION, message, *path, "input", *place)
+            for found in _wrong_input(values.of_input(step), inner.entry_inputs, step.input):
+                yield misfit_finding(document, found, f"the input of `{step.skill}`: {found.message}", *path, "input")
         case AskUser() if values.template is not None:
             [kinds] = [kind_names(values.template.data.type)]
             if kinds and not kinds & {"string", "any"}:
@@ -140,42 +138,41 @@ def _wrong_arguments(
         return
     known = form.arguments["properties"]
     for (key, name), found in values.of_arguments(step).items():
-        for place, message in misfits(step.op.get(name), found, known.get(name, True), (key, name)):
-            message = f"`{name}` of `{spec.kind}`: {message}"
-            fix = "write `${string(…)}`" if "needs a text" in message else ""
-            yield document.finding(codes.BAD_EXPRESSION, message, *path, *place, fix=fix)
+        for one in misfits(step.op.get(name), found, known.get(name, True), (key, name)):
+            fix = "write `${string(…)}`" if one.is_certain and "needs a text" in one.message else ""
+            yield misfit_finding(document, one, f"`{name}` of `{spec.kind}`: {one.message}", *path, fix=fix)
 
 
-def _wrong_input(found: Type, accepted: tuple[ArtifactType, ...], written: Any) -> tuple[KeyPath, str]:
-    """Return why a skill takes no value of a type, and where; empty if it may take one.
+def _wrong_input(found: Type, accepted: tuple[ArtifactType, ...], written: Any) -> Iterator[ValueMisfit]:
+    """Yield why a skill does not take a value of a type.
 
     Text is a `user_message`; an object is an artifact, or the data of the only type that the skill accepts.
     """
-    names, kinds = [one.name for one in accepted], kind_names(found)
+    names = [one.name for one in accepted]
     takes = f"the skill takes `{' | '.join(names)}`"
-    if not found or "any" in kinds or len(found) > 1:
-        return (), ""
+    if len(found) != 1 or found[0].name == "any":
+        return
     [only] = found
     if only.name == "string":
-        return (), "" if USER_MESSAGE.name in names else f"text is a `{USER_MESSAGE.name}`, but {takes}"
-    if only.name != "map":
-        return (), f"it is {words_for(found)}; a run takes text or an object"
-    if {"type", "data"} <= only.fields.keys():
-        return _wrong_artifact(only.fields["type"](), only.fields["data"](), accepted)
-    if len(accepted) > 1:
-        return (), "" if only.extra is not None else f"it does not name its `type`, and {takes}"
-    data = written if isinstance(written, dict) else None
-    return next(misfits(data, found, accepted[0].schema, (), is_lenient=True), ((), ""))
+        if USER_MESSAGE.name not in names:
+            yield ValueMisfit((), f"text is a `{USER_MESSAGE.name}`, but {takes}")
+    elif only.name != "map":
+        yield ValueMisfit((), f"it is {words_for(found)}; a run takes text or an object")
+    elif {"type", "data"} <= only.fields.keys():
+        yield from _wrong_artifact(only.fields["type"](), only.fields["data"](), accepted)
+    elif len(accepted) == 1:
+        data = written if isinstance(written, dict) else None
+        yield from misfits(data, found, accepted[0].schema, is_lenient=True)
+    elif only.extra is None:
+        yield ValueMisfit((), f"it does not name its `type`, and {takes}")
 
 
-def _wrong_artifact(type_: Type, data: Type, accepted: tuple[ArtifactType, ...]) -> tuple[KeyPath, str]:
-    """Return why a skill takes no artifact of these types; empty if it may take one."""
-    possible = {value for kind in type_ for value in kind.values or ()}
-    if not possible or any(kind.values is None for kind in type_):
-        return (), ""
+def _wrong_artifact(type_: Type, data: Type, accepted: tuple[ArtifactType, ...]) -> Iterator[ValueMisfit]:
+    """Yield why a skill does not take an artifact of these types."""
+    possible = values_of(type_)
     fitting = [one for one in accepted if one.name in possible]
-    if not fitting:
+    if possible and not fitting:
         takes = " | ".join(one.name for one in accepted)
-        return (), f"it is a `{' | '.join(map(str, sorted(possible)))}`, but the skill takes `{takes}`"
-    found = [next(misfits(None, data, one.schema, (), is_lenient=True), ((), "")) for one in fitting]
-    return ((), "") if any(not message for _, message in found) else found[0]
+        yield ValueMisfit((), f"it is a `{' | '.join(map(str, possible))}`, but the skill takes `{takes}`")
+    elif len(fitting) == 1:
+        yield from misfits(None, data, fitting[0].schema, is_lenient=True)
