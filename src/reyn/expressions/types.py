@@ -161,7 +161,7 @@ def kind_names(found: Type) -> frozenset[str]:
     return frozenset(kind.name for kind in found)
 
 
-def values_of(found: Type) -> tuple[Any, ...]:
+def possible_values(found: Type) -> tuple[Any, ...]:
     """Return all values of a type, if they are few; empty if they are not known."""
     possible = [kind.possible() for kind in found]
     return tuple(value for one in possible for value in one or ()) if None not in possible else ()

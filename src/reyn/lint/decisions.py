@@ -9,7 +9,7 @@ from reyn.documents import nearest
 from reyn.errors import codes
 from reyn.expressions import PlacedProblem, place
 from reyn.expressions.facts import scalar_key
-from reyn.expressions.types import Type, kind_names, of_schema, values_of, words_for
+from reyn.expressions.types import Type, kind_names, of_schema, possible_values, words_for
 from reyn.skills.arrivals import accepted_by
 from reyn.skills.artifacts import ANY_OBJECT
 from reyn.skills.decisions import CompiledCondition, CompiledRule, compile_conditions, compile_rules, is_readable
@@ -161,7 +161,7 @@ def misfits(
     if others:
         message = f"the value can be {words_for(others)}, but the schema needs {words_for(expected)}"
         yield ValueMisfit(path, message, is_certain=False)
-    values, possible = values_of(found), values_of(expected)
+    values, possible = possible_values(found), possible_values(expected)
     if values and possible and not {scalar_key(one) for one in values} & {scalar_key(one) for one in possible}:
         named = " or ".join(map(repr, values[:_MAX_NAMED])), ", ".join(map(repr, possible[:_MAX_NAMED]))
         yield ValueMisfit(path, f"the value is {named[0]}, but the schema has {named[1]}")

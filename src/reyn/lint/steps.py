@@ -9,7 +9,17 @@ from msgspec.structs import replace
 
 from reyn.errors import codes
 from reyn.expressions import has_expressions
-from reyn.expressions.types import ANY, Type, constant, kind_names, object_of, of_schema, union, values_of, words_for
+from reyn.expressions.types import (
+    ANY,
+    Type,
+    constant,
+    kind_names,
+    object_of,
+    of_schema,
+    possible_values,
+    union,
+    words_for,
+)
 from reyn.lint.decisions import ValueMisfit, constant_condition, expression_findings, misfit_finding, misfits
 from reyn.skills.decisions import is_readable
 from reyn.skills.flow import is_data_path, schema_at
@@ -169,7 +179,7 @@ def _wrong_input(found: Type, accepted: tuple[ArtifactType, ...], written: Any) 
 
 def _wrong_artifact(type_: Type, data: Type, accepted: tuple[ArtifactType, ...]) -> Iterator[ValueMisfit]:
     """Yield why a skill does not take an artifact of these types."""
-    possible = values_of(type_)
+    possible = possible_values(type_)
     fitting = [one for one in accepted if one.name in possible]
     if possible and not fitting:
         takes = " | ".join(one.name for one in accepted)
