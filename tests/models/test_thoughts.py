@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ import msgspec
 import pytest
 
 from reyn import SyncRuntime
+from reyn.cli.app import run_app
+from reyn.journal.kinds import Usage
+from reyn.models import Message
+from reyn.models.openai import _parse_usage as openai_usage
+from reyn.models.prices import prompt_bound
 from reyn.models.thoughts import Thoughts, decode_thoughts, encode_thoughts
 from tests.models.calling import KEY
 from tests.models.dialects import ProviderCaller, require
@@ -274,3 +280,58 @@ def test_parts_that_cannot_be_stored_are_dropped():
     assert encode_thoughts(Thoughts("own", ({"x": "\ud800"},)), "m", str) is None
     with pytest.raises(msgspec.MsgspecError):
         decode_thoughts(b'{"api": "own", "choice": "end"}')
+
+
+# -- usage and display ---------------------------------------------------------------------------------
+
+
+def test_thinking_tokens_are_a_figure_of_their_own(far: Thinking):
+    far.server.then(far.wire.answer, far.dialect.good(DECISION))
+    result = far.run("s")
+    first, second = (event["usage"] for event in far.events("llm_responded"))
+    assert (first["thinking_tokens"], first["input_tokens"], first["output_tokens"]) == (40, 30, 70)
+    assert "thinking_tokens" not in second
+    assert (result.usage.thinking_tokens, result.usage.output_tokens) == (40, 75)
+
+
+@pytest.mark.parametrize("count", [-1, 71, 10**30, "40", None, True, 1.5, [40]])
+def test_counts_of_thoughts_that_cannot_be_are_ignored(count: Any):
+    chat = {"prompt_tokens": 30, "completion_tokens": 70, "completion_tokens_details": {"reasoning_tokens": count}}
+    usage = openai_usage(chat)
+    assert usage is not None
+    assert (usage.thinking_tokens, usage.output_tokens) in ((0, 70), (1, 70))
+
+
+def test_usages_add_up_and_subtract():
+    pairs = product((0, 3, 8), repeat=2)
+    for one, other in pairs:
+        first, second = (Usage(10, 9, thoughts=count) if count else Usage(10, 9) for count in (one, other))
+        assert (first + second).thinking_tokens == one + other
+        assert (first - second).thinking_tokens == max(0, one - other)
+        assert ("thinking_tokens" in msgspec.to_builtins(first)) == bool(one)
+        assert msgspec.convert(msgspec.to_builtins(first), Usage) == first
+
+
+def test_show_prints_the_thoughts_of_each_turn(
+    one: Thinking, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    def show(*options: str) -> str:
+        run_app(["show", "k", *options])
+        return capfd.readouterr().out
+
+    one.server.then(one.wire.answer, one.dialect.good(DECISION))
+    one.run("s")
+    monkeypatch.chdir(one.root)
+    plain = show()
+    assert SUMMARY not in plain
+    assert "turn 1 · 100 tokens (40 of them thoughts)" in plain
+    assert SUMMARY in show("--thoughts")
+    steps = json.loads(show("--thoughts", "--json"))["steps"]
+    assert [step["thoughts"] for step in steps if step.get("thinking_tokens")] == [SUMMARY]
+
+
+def test_budgets_reserve_the_thoughts_that_go_back():
+    thoughts = Thoughts("anthropic", ({"at": 0, "block": {"data": "x" * 5000}},))
+    plain = Message("assistant", "hi")
+    without, having = (prompt_bound([one]) for one in (plain, msgspec.structs.replace(plain, thoughts=thoughts)))
+    assert having - without > 5000

@@ -60,7 +60,8 @@ def tokens_text(usage: Usage) -> str:
     if not usage.total:
         return "0 tokens"
     cached = f", {usage.cached_tokens:,} cached" if usage.cached_tokens else ""
-    return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out)"
+    thought = f", {usage.thinking_tokens:,} of them thoughts" if usage.thinking_tokens else ""
+    return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{thought})"
 
 
 def used_text(result: RunResult, *, is_complete: bool) -> str:

@@ -234,9 +234,18 @@ class _Blocks:
         cached, stored = (counts.get(f"cache_{kind}_input_tokens", 0) for kind in ("read", "creation"))
         parts = (counts["input_tokens"], cached, stored)
         if all(isinstance(part, int) and part >= 0 for part in parts):
-            self._reply.usage = Usage(sum(parts), counts["output_tokens"], cached, stored)
+            self._reply.usage = Usage(sum(parts), counts["output_tokens"], cached, stored, _thinking_tokens(counts))
         else:  # the recorder reports what is wrong
             self._reply.usage = Usage(counts["input_tokens"], counts["output_tokens"])
+
+
+def _thinking_tokens(counts: dict[str, Any]) -> int | msgspec.UnsetType:
+    """Return the part of the output that is thoughts, if the server reports a valid one."""
+    details, written = counts.get("output_tokens_details"), counts["output_tokens"]
+    found = details.get("thinking_tokens") if isinstance(details, dict) else None
+    if isinstance(found, int) and isinstance(written, int) and 0 < found <= written:
+        return found
+    return msgspec.UNSET
 
 
 def _seconds_until(text: str) -> float:

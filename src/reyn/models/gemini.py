@@ -155,14 +155,15 @@ def _parse_usage(counts: dict[str, Any]) -> Usage | None:
     if read is None:
         return None
     read += counts.get("toolUsePromptTokenCount") or 0
-    cached = counts.get("cachedContentTokenCount") or 0
+    cached, thought = counts.get("cachedContentTokenCount") or 0, counts.get("thoughtsTokenCount") or 0
     if written is not None:
-        written += counts.get("thoughtsTokenCount") or 0
+        written += thought
     elif (total := counts.get("totalTokenCount")) is not None:  # an answer of thoughts alone, for instance
         written = total - read
     else:
         return None
-    return Usage(read, written, cached if 0 <= cached <= read else 0)
+    thoughts = thought if 0 < thought <= written else msgspec.UNSET
+    return Usage(read, written, cached if 0 <= cached <= read else 0, 0, thoughts)
 
 
 # -- messages and tools ------------------------------------------------------------------------------

@@ -215,7 +215,15 @@ def _parse_usage(usage: Any) -> Usage | None:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     if not isinstance(cached, int) or not isinstance(input_tokens, int) or not 0 <= cached <= input_tokens:
         cached = 0
-    return Usage(input_tokens, output_tokens, cached)
+    return Usage(input_tokens, output_tokens, cached, 0, _thinking_tokens(usage, output_tokens))
+
+
+def _thinking_tokens(usage: dict[str, Any], output_tokens: Any) -> int | msgspec.UnsetType:
+    """Return the part of the output that is thoughts, if the server reports a valid one."""
+    details = usage.get("completion_tokens_details")
+    found = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    is_part = isinstance(found, int) and isinstance(output_tokens, int) and 0 <= found <= output_tokens
+    return found if is_part and found else msgspec.UNSET
 
 
 class ToolCallCollector:

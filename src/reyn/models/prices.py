@@ -19,6 +19,7 @@ import msgspec
 
 from reyn.config.budgets import NANO, PriceSettings
 from reyn.errors import CurrencyUnknown, PriceInvalid
+from reyn.journal import canonical
 from reyn.journal.kinds import Price, PriceTier, Usage
 from reyn.models.protocol import BoundsUsage, DeclaresPrice, DeclaresSettings, Message, Model, ModelRequest
 
@@ -285,6 +286,8 @@ def prompt_bound(messages: Iterable[Message]) -> int:
         tokens += _MESSAGE_TOKENS + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
         if message.images:
             tokens += _IMAGE_TOKENS * len(message.images)
+        if message.thoughts is not None:
+            tokens += len(canonical(message.thoughts))
         for call in message.tool_calls:
             tokens += _MESSAGE_TOKENS + len(call.name.encode()) + len(call.arguments.encode("utf-8", "surrogatepass"))
     return tokens

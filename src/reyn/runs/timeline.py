@@ -215,7 +215,8 @@ class Timeline:
                 self.activity = f"{run.where} · turn {_turn(call)} · calling {model}"
             case kinds.LlmResponded(call=call, usage=usage):
                 self.activity = f"{run.where} · turn {_turn(call)}"
-                return self._turn_line(_turn(call), usage, ts - run.called_at if run.called_at else None, run)
+                took = ts - run.called_at if run.called_at else None
+                return self._turn_line(_turn(call), usage, took, run, body.thoughts)
             case kinds.ModelQueued(model=model, endpoint=endpoint, reason=reason, ahead=ahead):
                 text = f"waiting for {endpoint} ({_QUEUED[reason]}{f', {ahead} ahead' if ahead else ''})"
                 self.activity = f"{run.where} · {text}"
@@ -256,13 +257,20 @@ class Timeline:
                 )
         return answer_line(body) or error_line(body)
 
-    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: RecordedRun) -> Shown:
+    def _turn_line(
+        self, turn: int, usage: kinds.Usage | None, took: int | None, run: RecordedRun, thoughts: str | None = None
+    ) -> Shown:
         used = usage.total if usage else 0
         self.tokens += used
         self.unreported += usage is None
         parts = [f"turn {turn}"]
         parts += [f"{used:,} tokens"] if usage else []
         data: dict[str, Any] = {"turn": turn, "tokens": used}
+        if usage and usage.thinking_tokens:
+            parts[-1] += f" ({usage.thinking_tokens:,} of them thoughts)"
+            data |= {"thinking_tokens": usage.thinking_tokens}
+        if thoughts is not None:
+            data |= {"thoughts": thoughts}
         if run.call_cost and run.price is not None:
             parts.append(money_text(run.call_cost, run.price.currency))
             data |= {"cost": amount_text(run.call_cost), "currency": run.price.currency}

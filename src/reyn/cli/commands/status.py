@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -25,6 +25,7 @@ from reyn.cli.output import (
     reyn_command,
     short,
     table_lines,
+    text_lines,
     time_of,
 )
 from reyn.cli.project import open_existing_project, open_runs
@@ -167,8 +168,11 @@ def _question_text(question: Question) -> str:
 
 @command(epilog="Example: reyn show order-17 --json")
 @click.argument("run")
+@click.option(
+    "--thoughts", is_flag=True, help="Show what models thought before their answers, as far as it is readable."
+)
 @json_option
-def show_command(run: str) -> Report:
+def show_command(run: str, thoughts: bool) -> Report:
     """Show the visits of RUN with turns, ops, questions and decisions, then the result and the next command.
 
     RUN is an id or a unique prefix. Each line starts with the event number and the time since the start. Sub-runs have
@@ -190,7 +194,10 @@ def show_command(run: str) -> Report:
     fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
     reason = _queue_reason(row, status)
     fields |= {"reason": reason} if reason else {}
-    fields["steps"] = [_as_json(step, start) for step in steps]
+    thought = {step.seq: _thoughts(step, runs.content) for step in steps if "thoughts" in step.data} if thoughts else {}
+    fields["steps"] = [
+        _as_json(step, start) | ({"thoughts": thought[step.seq]} if step.seq in thought else {}) for step in steps
+    ]
 
     def lines() -> Iterator[Printed]:
         yield Line(f"{row.run_id} · {row.skill} · ", coloured(status), f" · started {time_of(start)} UTC")
@@ -200,6 +207,8 @@ def show_command(run: str) -> Report:
             yield f"imported from {row.imported}"
         for step in steps:
             yield Line(f"{step.seq:>6}  {duration(step.ts - start):>8}  ", coloured_line(step), _options(step, result))
+            for line in text_lines(thought[step.seq]) if step.seq in thought else ():
+                yield f"{'':>20}{line}"
         took = _took(summary.active, row.updated - start)
         yield from result_lines(result, took=took, is_complete=not timeline.unreported, files=files, action=action)
 
@@ -218,6 +227,16 @@ def _options(step: TimelineEntry, result: RunResult) -> str:
     is_open = result.question is not None and step.data.get("wait") == result.question.id
     texts = () if is_open else step.data.get("suggestions", ())
     return f" (suggested: {', '.join(short(text, 80) for text in texts)})" if texts else ""
+
+
+_NO_TEXT = "(the provider gives no text of these thoughts)"
+
+
+def _thoughts(step: TimelineEntry, content: Callable[[str], bytes]) -> str:
+    """Return the readable part of the thoughts of a turn."""
+    from reyn.models.thoughts import decode_thoughts
+
+    return decode_thoughts(content(step.data["thoughts"])).summary.strip() or _NO_TEXT
 
 
 def _as_json(step: TimelineEntry, start: int) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from operator import add
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec import UNSET, UnsetType, field
+from msgspec.structs import astuple, replace
 
 from reyn.journal.registry import CONTENT, TEXT
 
@@ -156,25 +157,39 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Token usage as the model reported it.
 
     `cached_tokens` is the part of the input that a prompt cache served, `cache_write_tokens` the part that was stored
-    in one.
+    in one. `thinking_tokens` is the part of the output that the model thought before its answers; it is recorded if
+    the server counts it. `Usage(…, thoughts=N)` sets it.
     """
 
     input_tokens: Tokens = 0
     output_tokens: Tokens = 0
     cached_tokens: Tokens = 0
     cache_write_tokens: Tokens = 0
+    thoughts: Tokens | UnsetType = field(default=UNSET, name="thinking_tokens")
+    """Not encoded if it is not set, so that calls without thoughts record no more than they need."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*map(add, astuple(self), astuple(other)))
+        counts = map(add, astuple(self)[:4], astuple(other)[:4])
+        if self.thoughts or other.thoughts:
+            return replace(Usage(*counts), thoughts=(self.thoughts or 0) + (other.thoughts or 0))
+        return Usage(*counts)
 
     def __sub__(self, other: Usage) -> Usage:
         """What was used since `other`; never negative."""
-        return Usage(*(max(0, own - before) for own, before in zip(astuple(self), astuple(other), strict=True)))
+        pairs = zip(astuple(self)[:4], astuple(other)[:4], strict=True)
+        rest = Usage(*(max(0, own - before) for own, before in pairs))
+        thoughts = (self.thoughts or 0) - (other.thoughts or 0)
+        return replace(rest, thoughts=thoughts) if thoughts > 0 else rest
 
     @property
     def total(self) -> int:
         """Input plus output tokens."""
         return self.input_tokens + self.output_tokens
+
+    @property
+    def thinking_tokens(self) -> int:
+        """The part of the output that the model thought; 0 if it is not known."""
+        return self.thoughts or 0
 
 
 class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
