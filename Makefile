@@ -89,7 +89,7 @@ cover: setup
 	$(BIN)/coverage report --skip-covered --fail-under=93
 	$(BIN)/coverage report --format=total --fail-under=95 --include='src/reyn/skills/*,src/reyn/lint/*'
 
-## bench: the measured targets, each beside its figure; `make bench OF=tests.expressions.oracle` (another implementation of CEL, five minutes), `OF=bench.small`, `OF=bench.decisions`, `OF=bench.routing` or `OF=bench.acts` for the small model, an hour; `OF=bench.cluster` for workers on PostgreSQL, `OF=bench.gateway` for `reyn serve`
+## bench: the measured targets, each beside its figure; `make bench OF=tests.expressions.oracle` (another implementation of CEL, five minutes), `OF=bench.small`, `OF=bench.decisions`, `OF=bench.routing` or `OF=bench.acts` for the small model, an hour; `OF=bench.retrieval` for search indexes, `OF=bench.cluster` for workers on PostgreSQL, `OF=bench.gateway` for `reyn serve`
 OF ?= bench
 bench: setup
 	$(BIN)/python -m $(OF)

@@ -24,9 +24,18 @@ _MAX_WORDS = 64
 _MANY = 100
 """From so many texts on, a word that most of them have does not count: BM25 gives it no weight."""
 _MAX_COUNTED = 10_000
-_BRIEF_SHARE = 1 / 20
+_MAX_BRIEF = 1_500
+"""How many items a brief ranking looks at, if its rarest words have so many."""
 _MIN_BRIEF = 2
 """The words of a brief ranking at least, however often they occur."""
+_JOINING = frozenset(
+    _WORD.findall(
+        "a about an and any are as at be been by can could did do does for from get got had has have he her here his "
+        "how i if in into is it its long many may me might much must my need no not now of often on or our shall she "
+        "should so some than that the their them then there these they this those to was we were what when where which "
+        "who whom whose why will with would you your"
+    )
+)
 _OPEN = "CREATE VIRTUAL TABLE texts USING fts5(text, content='', tokenize='porter unicode61 remove_diacritics 2')"
 _COUNT = "SELECT count(*) FROM texts WHERE texts MATCH ?"
 _FIND = "SELECT rowid, -bm25(texts) AS score FROM texts WHERE texts MATCH ? ORDER BY score DESC, rowid LIMIT ?"
@@ -77,8 +86,8 @@ class Ranking(Generic[T]):
     ) -> list[tuple[int, float]]:
         """Return the positions of the items that match a query best; see the function `best_matches`.
 
-        With `only_telling`, an item does not match by words alone that most of many items have. With `is_brief`, the
-        rarest words of many items count until a twentieth of the items has them: ranking thousands takes long.
+        With `only_telling`, an item does not match by words alone that most of many items have. With `is_brief`, words
+        that only join others do not count, and of the rest the rarest: to rank thousands of items takes long.
         """
         words = list(dict.fromkeys(chain.from_iterable(map(_parts, _WORD.findall(query.lower())))))[:_MAX_WORDS]
         if not words or not items or limit < 1:
@@ -106,9 +115,10 @@ class Ranking(Generic[T]):
         return telling if telling or only_telling else found
 
     def _rarest(self, words: list[str]) -> list[str]:
-        """Return the rarest words, at least two, that together occur in a share of the items."""
+        """Return the rarest words that tell something, at least two, as far as few items have them together."""
         ordered = sorted((word for word in words if self._counts[word]), key=self._counts.__getitem__)
-        left, found = len(self._items) * _BRIEF_SHARE, list[str]()
+        ordered = [word for word in ordered if word not in _JOINING] or ordered
+        left, found = _MAX_BRIEF, list[str]()
         for word in ordered:
             left -= self._counts[word]
             if left < 0 and len(found) >= _MIN_BRIEF:

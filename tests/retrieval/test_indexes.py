@@ -89,7 +89,7 @@ def test_only_what_is_new_or_has_changed_is_embedded():
     assert shelf.write(document("a.md", REFUND, PARCEL), document("b.md", "Other.")) == WriteReport(2, 3, unchanged=2)
     shelf.embedder.asked.clear()
     changed = shelf.write(document("a.md", "New.", REFUND, PARCEL))
-    assert (changed.embedded, changed.documents, shelf.embedder.asked) == (1, 2, ["H\nNew."])
+    assert (changed.embedded, changed.documents, shelf.embedder.asked) == (1, 2, ["New."])
     assert shelf.texts("parcels", limit=1) == [PARCEL]
     gone = shelf.write(document("a.md", "New.", REFUND, PARCEL), gone=True)
     assert (gone.removed, gone.documents) == (1, 1)

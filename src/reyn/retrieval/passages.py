@@ -23,7 +23,7 @@ _HTML = (".html", ".htm")
 SUFFIXES = (*_MARKDOWN, ".txt", ".rst", *_HTML)
 MAX_PASSAGE = 1_200
 """The characters of a passage, about 300 tokens. A longer paragraph is split."""
-_MIN_PASSAGE = 200
+_MIN_PASSAGE = 40
 """A shorter paragraph is joined with the next one of its section."""
 MAX_PASSAGES = 20_000
 """Of one document."""
@@ -52,7 +52,7 @@ class Passage(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def searched(self) -> str:
-        """What it is found by."""
+        """What it is found by with words; its vector is that of the text alone."""
         return f"{self.heading}\n{self.text}" if self.heading else self.text
 
 
