@@ -81,8 +81,11 @@ def may_be_found(env: Env, approved: str = "") -> Callable[[str], bool]:
     def allows(document: str) -> bool:
         if document.startswith(GIVEN):
             return True
-        verdict = env.gate.read_listed(locate(document, env.roots))
-        return refusal(verdict, approved=approved) is None
+        location = locate(document, env.roots)
+        # A path of a workspace is one of the run that searches, not of the run that wrote it.
+        if location.zone != "project":
+            return False
+        return refusal(env.gate.read_listed(location), approved=approved) is None
 
     return allows
 
@@ -142,7 +145,8 @@ class IndexWriteOp(ProjectOp):
         args, indexes = self.spec.complete(call.args), self.project.indexes
         name, replaces = args["index"], args["mode"] == "replace"
         if "chunks" in args:
-            documents, covers = _given(args["chunks"]), (lambda _: replaces)
+            # The documents of files stay: to remove them all, whatever the run may read, is `index_drop`.
+            documents, covers = _given(args["chunks"]), (lambda one: replaces and one.startswith(GIVEN))
             report = await indexes.write(name, _each(documents), covers)
             return call.ok(**_report_fields(name, report))
         bases = _locations(args, env)
@@ -171,8 +175,12 @@ async def write_files(
 
     Raises:
         TimeoutError: There are too many files.
-        DocumentUnreadable: Only one document was to be indexed, and it cannot be; or a name is that of nothing.
+        DocumentUnreadable: Only one document was to be indexed, and it cannot be; or a name is that of nothing, or of
+            a file that is not the project's.
     """
+    if own := next((base for base in bases if base.zone != "project"), None):
+        reason = "other runs search an index, too, and this path is of one run: give its texts as `chunks`"
+        raise DocumentUnreadable(f"`{own.display_path}` cannot be indexed: {reason}")
     files = DocumentFiles(bases, env)
     await files.find()
     allows = may_be_found(env, approved)
@@ -280,6 +288,8 @@ class DocumentFiles:
 
     def _content(self, location: Location) -> bytes:
         name = location.display_path
+        if name.startswith(GIVEN):
+            raise DocumentUnreadable(f"`{name}` has the name of a text that a run gave")
         image, _ = look_at(location, self._env, self._guard)
         if image is None:
             raise DocumentUnreadable(f"there is no file `{name}`")

@@ -1,0 +1,87 @@
+"""Search indexes. The attacker is a skill that may use their ops; other skills write and search the same indexes.
+
+An index is shared by all runs of a project. What one run may not read or remove, it must not through an index either.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernel.support import Project
+from tests.support import act, file, finish, write_skill
+
+CANARY = "canary of the other run"
+OPS = "file, recall, index_write, index_query, embed"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project with two skills. The rules deny `docs/` to the second one."""
+    (tmp_path / "reyn.yaml").write_text("retrieval: {embedder: none}\n")
+    for name in ("docs", "open"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.md").write_text(f"# Notes\n\nThe {CANARY} in {name}.\n")
+    (tmp_path / "given:a.md").write_text(f"The {CANARY} in a file with the name of a text.\n")
+    for skill in ("owner", "thief"):
+        write_skill(tmp_path, skill, {"a": ["end"]}, ops={"a": OPS}, phase_keys={"a": "max_act_turns: 12\n"})
+    return Project(tmp_path)
+
+
+RULES = {"file.read": [{"deny": ["docs/", "given:a.md"], "skill": "thief"}]}
+
+
+def run(project: Project, skill: str, *ops: dict[str, Any], run_id: str) -> list[dict[str, Any]]:
+    assert project.run(skill, [*map(act, ops), finish()], run_id=run_id, permissions=RULES).ok
+    return project.results(run_id)
+
+
+def write(*paths: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "index_write", "index": "all"} | ({"paths": [*paths]} if paths else {}) | more
+
+
+SEARCH: list[dict[str, Any]] = [
+    {"kind": "recall", "query": CANARY, "index": "all", "limit": 20},
+    {"kind": "index_query", "index": "all", "query_vector": [1.0] * 256, "top_k": 50},
+]
+HIDDEN = ["docs", "docs/a.md", "given:a.md", "workspace:own.md", "workspace:", "workspace:.full"]
+
+
+@pytest.mark.parametrize("path", HIDDEN)
+def test_an_index_shows_nothing_that_only_another_run_may_read(project: Project, path: str):
+    own = [file("write", f"workspace:{name}", content=f"The {CANARY}.") for name in ("own.md", "sub/own.md")]
+    run(project, "owner", write("open"), *own, write(path), run_id="o")
+    own = [file("write", f"workspace:{name}", content="mine") for name in ("own.md", "sub/own.md")]
+    _, _, *found = run(project, "thief", *own, *SEARCH, run_id="t")
+    paths = {one["path"] for result in found for one in result.get("found", ())}
+    assert paths <= {"open/a.md"}
+
+
+CLEARING: list[dict[str, Any]] = [
+    write(chunks=[{"text": "x"}], mode="replace"),
+    write(chunks=[{"text": "x", "source": "docs/a.md"}], mode="replace"),
+    write("docs", mode="replace"),
+    write("open", mode="replace"),
+    write("output", mode="replace"),
+    write("workspace:", mode="replace"),
+]
+
+
+@pytest.mark.parametrize("clearing", CLEARING, ids=str)
+def test_no_write_removes_what_the_run_may_not_read(project: Project, clearing: dict[str, Any]):
+    """To remove an index with everything in it needs the permission `index_drop`."""
+    run(project, "owner", write("docs", "open"), run_id="o")
+    run(project, "thief", clearing, run_id="t")
+    [found] = run(project, "owner", SEARCH[0], run_id="p")
+    assert "docs/a.md" in {one["path"] for one in found["found"]}
+
+
+@pytest.mark.parametrize("clearing", CLEARING[:2], ids=str)
+def test_texts_replace_texts_alone(project: Project, clearing: dict[str, Any]):
+    run(project, "owner", write("docs", "open"), write(chunks=[{"text": "old"}]), clearing, run_id="o")
+    assert {row.path for row in project.journal.documents("all") if row.path and "given" not in row.path} == {
+        "docs/a.md",
+        "open/a.md",
+    }
