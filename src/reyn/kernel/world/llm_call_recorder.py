@@ -309,6 +309,8 @@ class LlmCallRecorder:
                     call_slot(self._journal, endpoint.name, limits.concurrency, lambda: on_wait("concurrency", 0)),
                     call_rate(self._journal, endpoint.name).call(tokens, rates, on_wait) as call,
                 ):
+                    if self._journal.is_remote:  # the call may have waited for longer than the lease
+                        self._journal.check_claim(request.run_id)
                     reply = await self._timed(attempt, model)
                     call.settle(reply.usage)
         except ModelError as error:

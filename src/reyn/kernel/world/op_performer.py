@@ -247,6 +247,8 @@ class OpPerformer:
         if effect.resolution in ("done", "failed"):
             performed = resolved_outcome(effect, call, known)
         elif started.changes:
+            if (journal := self._journal()).is_remote:
+                journal.check_claim(tape.run_id)
             return self._changed(effect, call, known, locations, approved=approved, tape=tape)
         elif known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
@@ -274,6 +276,8 @@ class OpPerformer:
             return completed_outcome(effect, failed(call, error))
         if op.may_take_time:  # other ops attach nothing
             env = msgspec.structs.replace(env, attachments=Attachments())
+        if (journal := self._journal()).is_remote:  # since the last check, reads may have waited for the server
+            journal.check_claim(tape.run_id)
         performed = await perform_op(op.op, call, plan, env, permissions=op.permissions, is_foreign=op.is_foreign)
         acted, result = end_calls() if end_calls is not None else "", performed.result
         if acted and result["status"] != "ok":
