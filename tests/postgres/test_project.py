@@ -131,3 +131,21 @@ def test_a_server_that_is_down_or_a_missing_database_is_an_error_at_once(server:
         PostgresJournal(JournalAddress("postgresql://127.0.0.1:1/none", "p"))
     with pytest.raises(StoreUnavailable, match="does not exist"):
         PostgresJournal(JournalAddress(server.url("no_such_database"), "p"))
+
+
+def test_an_index_is_shared_by_the_processes_of_a_project_and_belongs_to_it(
+    project: Path, address: JournalAddress, server: Server
+):
+    (project / "docs").mkdir()
+    (project / "docs/shop.md").write_text("# Shop\n\nRefunds are paid within 14 days of the purchase.\n")
+    with SyncRuntime.open(project, journal=PostgresJournal(address)) as rt:
+        assert rt.project.indexes() == []
+        assert rt.project.write_index("docs", "docs").embedded == 1
+    with SyncRuntime.open(project, journal=PostgresJournal(address)) as rt:
+        assert rt.project.write_index("docs", "docs").unchanged == 1
+        [found] = rt.project.search_index("docs", "how do I get my money back").found
+        assert (found.path, found.passage.line) == ("docs/shop.md", 3)
+    with pytest.raises(StoreUnavailable, match="belongs to the project"):
+        PostgresJournal(JournalAddress(server.url(database_of(address)).replace("project=tests", "project=other"), ""))
+    with SyncRuntime.open(project, journal=PostgresJournal(address)) as rt:
+        assert (rt.project.drop_index("docs"), rt.project.indexes()) == (1, [])

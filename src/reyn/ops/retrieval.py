@@ -7,7 +7,7 @@ skill what it may not read.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -18,20 +18,11 @@ from reyn.ops.file.reading import is_folder, look_at
 from reyn.ops.file.searching import TOO_LONG, Pattern, files_below
 from reyn.ops.op import Call, Env, HoldsSecret, Plan, ProjectOp, Result, approval_of
 from reyn.permissions import Denied, NeedsApproval, refusal
-from reyn.retrieval import (
-    Found,
-    Indexes,
-    Passage,
-    SearchResult,
-    SourceDocument,
-    WriteReport,
-    convert_html,
-    is_document,
-    is_html,
-    read_passages,
-)
 from reyn.vocabulary.schemas import INTEGER, STRING, array, integer, path, single_form, text
 from reyn.workspace import FileError, Guard, Location, decode_text, kind_of, locate
+
+if TYPE_CHECKING:
+    from reyn.retrieval import Found, Indexes, Passage, SearchResult, SourceDocument, WriteReport
 
 INDEX_NAME = "^[a-z][a-z0-9_-]{0,63}$"
 GIVEN = "given:"
@@ -222,6 +213,8 @@ async def _each(documents: Iterable[SourceDocument]) -> AsyncIterator[SourceDocu
 
 def _given(chunks: list[dict[str, str]]) -> list[SourceDocument]:
     """Return texts as documents: one of all texts of a source."""
+    from reyn.retrieval import Passage, SourceDocument
+
     by_source: dict[str, list[str]] = {}
     for chunk in chunks:
         by_source.setdefault(f"{GIVEN}{chunk.get('source', '')}", []).append(chunk["text"])
@@ -256,6 +249,8 @@ class DocumentFiles:
         await asyncio.to_thread(self._find)
 
     def _find(self) -> None:
+        from reyn.retrieval import is_document
+
         with self._env.budget.search() as deadline:
             for base in self._bases:
                 if not is_folder(base, self._env):
@@ -275,6 +270,8 @@ class DocumentFiles:
     async def documents(self) -> AsyncIterator[SourceDocument]:
         """Yield the documents that can be read; the others are in `skipped`."""
         import asyncio
+
+        from reyn.retrieval import SourceDocument
 
         for name, location in sorted(self._found.items()):
             try:
@@ -300,6 +297,8 @@ class DocumentFiles:
     def _reader(self, name: str, location: Location, content: bytes) -> Callable[[], Any]:
         async def read() -> list[Passage]:
             import asyncio
+
+            from reyn.retrieval import convert_html, is_html, read_passages
 
             try:
                 text = decode_text(content, location)

@@ -34,9 +34,10 @@ def index_command() -> None:
 @click.option("--replace", is_flag=True, help="Remove all documents that are not below PATH.")
 @json_option
 def write(name: str, paths: tuple[str, ...], replace: bool) -> Report:
-    """Bring the index NAME up to date with the documents at or below PATH.
+    """Bring the index NAME up to date with PATH.
 
-    Only passages that are new or have changed are embedded; documents that are gone are removed.
+    PATH are documents, and folders with documents below them. Only passages that are new or have changed are embedded;
+    documents that are gone are removed.
     """
     print_assumed_project()
     report = open_project().project.write_index(name, *paths, replaces=replace)
@@ -79,7 +80,10 @@ def list_indexes() -> Report:
 @click.option("--limit", type=click.IntRange(1, 50), default=5, show_default=True, help="Passages at most.")
 @json_option
 def search(name: str, question: str, limit: int) -> Report:
-    """Search the index NAME: the passages that match QUESTION best, by words and by vectors."""
+    """Search the index NAME for QUESTION.
+
+    Prints the passages that match best, by words and by vectors.
+    """
     result = open_existing_project().project.search_index(name, question, limit)
     lines: list[str] = []
     for one in result.found:
