@@ -82,7 +82,7 @@ class RateRefusal(NamedTuple):
     seconds: float
 
 
-class _Waiting(NamedTuple):
+class _Queued(NamedTuple):
     """A process in the line of an endpoint: the tokens that it needs, and when it asked last."""
 
     owner: str
@@ -94,7 +94,7 @@ class RateState(msgspec.Struct, frozen=True, array_like=True):
     """The slices that count, by the step of their end, and the processes that wait, in order."""
 
     slices: tuple[tuple[int, int, int], ...] = ()
-    waiting: tuple[_Waiting, ...] = ()
+    waiting: tuple[_Queued, ...] = ()
 
 
 encode_rates = msgspec.json.Encoder().encode
@@ -126,7 +126,7 @@ def lease(state: RateState, need: RateNeed, now: int) -> tuple[RateState, RateSl
     ahead = waiting[:place]
     refusal = _refusal(slices, need, ahead, now)
     if refusal is not None:
-        waiting[place : place + 1] = [_Waiting(need.owner, need.tokens, now)]
+        waiting[place : place + 1] = [_Queued(need.owner, need.tokens, now)]
         return _state(slices, waiting), refusal
     del waiting[place : place + 1]
     count = 1 + (0 if waiting else _spare(slices, need))
@@ -136,7 +136,7 @@ def lease(state: RateState, need: RateNeed, now: int) -> tuple[RateState, RateSl
     return _state(slices, waiting), RateSlice(end, count, count * need.tokens, (end * _STEP - now) / 1_000_000)
 
 
-def _state(slices: dict[int, tuple[int, int]], waiting: list[_Waiting]) -> RateState:
+def _state(slices: dict[int, tuple[int, int]], waiting: list[_Queued]) -> RateState:
     return RateState(tuple((end, *counts) for end, counts in sorted(slices.items())), tuple(waiting))
 
 
@@ -162,7 +162,7 @@ def _current(state: RateState, need: RateNeed, now: int) -> dict[int, tuple[int,
 
 
 def _refusal(
-    slices: dict[int, tuple[int, int]], need: RateNeed, ahead: Sequence[_Waiting], now: int
+    slices: dict[int, tuple[int, int]], need: RateNeed, ahead: Sequence[_Queued], now: int
 ) -> RateRefusal | None:
     """Return why a request does not fit beside what counts, and beside what those ahead of it in line need."""
     requests = sum(counts[0] for counts in slices.values()) + len(ahead) + 1

@@ -111,7 +111,7 @@ def read_passages(text: str, path: str) -> list[Passage]:
     return passages
 
 
-class _Block(NamedTuple):
+class _Paragraph(NamedTuple):
     """Lines that belong together."""
 
     heading: str
@@ -124,11 +124,11 @@ class _Block(NamedTuple):
         return sum(map(len, self.lines)) + len(self.lines)
 
 
-def _blocks(text: str, *, has_headings: bool) -> Iterator[_Block]:
+def _blocks(text: str, *, has_headings: bool) -> Iterator[_Paragraph]:
     """Yield the paragraphs of a text. A fenced block of code is a part of the paragraph before it."""
     above: list[tuple[int, str]] = []
     heading, fence, section = "", "", 0
-    current = _Block("", [], 0)
+    current = _Paragraph("", [], 0)
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         found = _FENCE.match(line) if has_headings else None
         if found:
@@ -137,22 +137,22 @@ def _blocks(text: str, *, has_headings: bool) -> Iterator[_Block]:
         is_end = title is not None or not (line.strip() or fence)
         if is_end and current.lines:
             yield current
-            current = _Block("", [], 0)
+            current = _Paragraph("", [], 0)
         if title is not None:
             level, section = len(title[1]), number
             above = [one for one in above if one[0] < level] + [(level, " ".join(title[2].split())[:_MAX_HEADING])]
             heading = " > ".join(name for _, name in above)[-2 * _MAX_HEADING :]
         elif not is_end:
-            current = current if current.lines else _Block(heading, [], number, section)
+            current = current if current.lines else _Paragraph(heading, [], number, section)
             current.lines.append(line)
     if current.lines:
         yield current
 
 
-def _joined(blocks: Iterator[_Block]) -> Iterator[_Block]:
+def _joined(blocks: Iterator[_Paragraph]) -> Iterator[_Paragraph]:
     """Join short paragraphs of a section with what follows them."""
     for _, parts in groupby(blocks, key=lambda block: block.section):
-        current: _Block | None = None
+        current: _Paragraph | None = None
         for block in parts:
             if current is None:
                 current = block
@@ -166,7 +166,7 @@ def _joined(blocks: Iterator[_Block]) -> Iterator[_Block]:
             yield current
 
 
-def _cut(block: _Block) -> Iterator[Passage]:
+def _cut(block: _Paragraph) -> Iterator[Passage]:
     """Yield a paragraph in parts of a limited size, if possible between lines, else between sentences or words."""
     lines: list[str] = []
     size, first = 0, block.first
@@ -185,5 +185,5 @@ def _cut(block: _Block) -> Iterator[Passage]:
         yield _passage(block, lines, first, block.first + len(block.lines) - 1)
 
 
-def _passage(block: _Block, lines: list[str], first: int, last: int) -> Passage:
+def _passage(block: _Paragraph, lines: list[str], first: int, last: int) -> Passage:
     return Passage("\n".join(lines).strip("\n"), block.heading, first, last)
