@@ -10,12 +10,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import uvicorn
 
 import reyn.gateway
 from reyn.errors import AccessTokenInvalid
-from reyn.gateway import protocol
+from reyn.gateway import create_app, protocol
 from reyn.gateway.access import new_token, revoke_token
 from reyn.gateway.app import OPERATIONS, PAGES
 from reyn.gateway.guard import MAX_BODY
@@ -345,6 +346,34 @@ def test_bodies_are_bounded(tmp_path: Path):
             streamed = await http.post("/api/runs", content=chunks(MAX_BODY + 2_000_000))
             assert (streamed.status_code, streamed.json()["code"]) == (413, "RYN806")
             assert (await http.get("/healthz", headers={"Content-Length": "-1"})).status_code == 413
+
+    run_async(work)
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_the_sender_of_a_large_body_reads_why_it_was_refused(tmp_path: Path, is_chunked: bool):
+    """A connection that is closed while its sender writes ends with an error, and the response is lost."""
+
+    async def pieces() -> Any:
+        for _ in range(50):
+            yield b" " * 1_000_000
+
+    async def work() -> None:
+        async with serving(tmp_path, []) as served:
+            bound = socket.create_server(("127.0.0.1", 0))
+            host = f"127.0.0.1:{bound.getsockname()[1]}"
+            app = create_app(served.site, [host])
+            config = uvicorn.Config(app, http=protocol.PatientProtocol, lifespan="off", log_config=None)
+            server = uvicorn.Server(config)
+            task = asyncio.ensure_future(server.serve([bound]))
+            headers = {"Authorization": f"Bearer {served.token()}"}
+            async with httpx2.AsyncClient(base_url=f"http://{host}", headers=headers, timeout=100) as http:
+                response = await http.post("/api/runs", content=pieces() if is_chunked else b" " * 50_000_000)
+                assert (response.status_code, response.json()["code"]) == (413, "RYN806")
+                assert (await http.get("/api/runs")).status_code == 200
+            server.should_exit = True
+            await task
 
     run_async(work)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -22,6 +23,8 @@ access_log = logging.getLogger("reyn.gateway.access")
 MAX_BODY = 16_000_000
 _MAX_DIGITS = 20
 _BODY_SECONDS = 30
+_REST_SECONDS, _MAX_REST = 5, 100_000_000
+"""How long, and how much of, a body that was refused is read, so that its sender reads the response."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -74,6 +77,10 @@ class RequestGuard:
                 if is_refused:  # what follows may not be what it seems
                     own.append((b"connection", b"close"))
                 message["headers"] = [*message["headers"], *(pair for pair in own if pair[0] not in names)]
+            elif status[0] == RequestTooLarge.status and not message.get("more_body") and _may_send_rest(request):
+                await send({**message, "more_body": True})
+                await _discard_rest(receive)
+                message = {"type": "http.response.body", "body": b""}
             await send(message)
 
         try:
@@ -119,6 +126,25 @@ def _is_navigation(request: Request) -> bool:
         and request.headers.get("sec-fetch-mode") == "navigate"
         and not request.url.path.startswith("/api")
     )
+
+
+def _may_send_rest(request: Request) -> bool:
+    """Return whether the rest of a refused body is read: its length is known, or its sender is."""
+    length = request.headers.get("content-length", "")
+    is_known = length.isdecimal() and len(length) <= _MAX_DIGITS and int(length) <= _MAX_REST
+    return is_known or "reyn.principal" in request.scope
+
+
+async def _discard_rest(receive: Receive) -> None:
+    """Read a body that is not wanted: a connection that is closed before would end with an error for its sender."""
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_REST_SECONDS):
+            while size <= _MAX_REST:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
 
 
 def _bounded(receive: Receive) -> Receive:
