@@ -1,10 +1,16 @@
-"""HTTP/1.1 as uvicorn speaks it, with a bound on the time that a client may take for the head of a request."""
+"""HTTP/1.1 as uvicorn speaks it: bounded time for the head of a request, and a problem document for what is none."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import h11
+import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from reyn.errors import RequestInvalid
+from reyn.gateway.guard import HEADERS
+from reyn.gateway.problems import PROBLEM, problem_of
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle, Transport
@@ -31,6 +37,16 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forget()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request of HTTP as every other error is answered."""
+        problem = problem_of(RequestInvalid(msg))
+        body = msgspec.json.encode(msgspec.structs.replace(problem, title="Bad Request", status=400))
+        headers = {**HEADERS, "Content-Type": PROBLEM, "Content-Length": str(len(body)), "Connection": "close"}
+        pairs = [(name.encode(), text.encode()) for name, text in headers.items()]
+        for event in (h11.Response(status_code=400, headers=pairs), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _watch(self) -> None:
         """Start to wait for the head of a request, unless one is in progress."""
