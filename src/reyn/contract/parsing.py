@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OPENING = re.compile(r"```[a-zA-Z]*")
 _MAX_CHARACTER = 4
 """The largest number of bytes of a character in UTF-8."""
+_BEGIN_OF_REASONING = "<think>"
 _END_OF_REASONING = "</think>"
 """Ends the reasoning of some models. Servers may omit the opening tag."""
 _JSON_PUNCTUATION = ("[", "]", ",", '"', "{", "}", '":')
@@ -97,8 +98,11 @@ def _unwrapped(text: str, whole: Rejected, depth: int) -> tuple[_Decoded | Rejec
 def _candidates(text: str) -> Iterator[str]:
     """Yield the parts of a text that may be the answer, the most likely first.
 
-    The answer itself may contain `</think>`; text before the end of the reasoning is never the answer.
+    The answer itself may contain `</think>`; text before the end of the reasoning is never the answer, and there is
+    none if the reasoning was cut off.
     """
+    if _END_OF_REASONING not in text and text.lstrip().startswith(_BEGIN_OF_REASONING):
+        return
     if _END_OF_REASONING in text:
         for rest in dict.fromkeys((text.partition(_END_OF_REASONING)[2], text.rpartition(_END_OF_REASONING)[2])):
             yield rest

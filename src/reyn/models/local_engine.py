@@ -23,6 +23,7 @@ from reyn.models.acting import CONTENT_FREE, MAX_TARGETS, ActChoice, ActPrompt, 
 from reyn.models.decoding import BegunAnswer, engine_error
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer, OutputMode
+from reyn.models.thoughts import ThinkTags, Thoughts
 from reyn.models.two_step import (
     Choice,
     ChoicePrompt,
@@ -351,6 +352,7 @@ class _AnswerCollector:
         self._is_truncated = False
         self._beginning = beginning
         self._parts: list[str] = []
+        self._tags, self._thoughts = ThinkTags(), list[str]()
         self.tokens: list[Token] = []
         self.usage: Usage | None = None
         self._error: dict[str, Any] | None = None
@@ -365,7 +367,9 @@ class _AnswerCollector:
         if "error" in chunk or ("code" in chunk and "message" in chunk):
             self._error = chunk.get("error", chunk)
         for choice in chunk.get("choices", ()):
-            text = choice.get("delta", {}).get("content") or ""
+            delta = choice.get("delta", {})
+            thought, text = self._tags.split(delta.get("content") or "")
+            self._thoughts += (delta.get("reasoning_content") or "", thought)
             for token in (choice.get("logprobs") or {}).get("content") or ():
                 others = {other["token"]: other["logprob"] for other in token["top_logprobs"]}
                 self.tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
@@ -405,7 +409,11 @@ class _AnswerCollector:
         if usage is not None:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
         probability = choice_probability(self.tokens, labels) if labels else None
-        return ModelAnswer("".join(self._parts), usage, mode, self._is_truncated, probability)
+        thought, text = self._tags.end()
+        summary = "".join((*self._thoughts, thought))
+        thoughts = Thoughts("local", (), summary) if summary else None
+        text = "".join((*self._parts, text))
+        return ModelAnswer(text, usage, mode, self._is_truncated, probability, thoughts=thoughts)
 
 
 def to_chat_messages(messages: Iterable[tuple[str, str]]) -> list[dict[str, str]]:

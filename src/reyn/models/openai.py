@@ -19,6 +19,7 @@ from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.chat_thoughts import ThoughtCollector, ThoughtFields
 from reyn.models.embedding import Embeddings
 from reyn.models.http_model import HttpModel, sdk_headers
+from reyn.models.thoughts import ThinkTags
 
 if TYPE_CHECKING:
     from reyn.config.models import Effort
@@ -173,6 +174,9 @@ class OpenAIModel(HttpModel):
 
     def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[Chunk], None]:
         calls, thoughts = ToolCallCollector(reply), ThoughtCollector(reply)
+        # Servers of open models may send thoughts as text.
+        if self._settings.base_url is not None or self.adapter != "openai":
+            reply.tags = ThinkTags()
 
         def add(chunk: Chunk) -> None:
             if chunk.error is not None:

@@ -22,7 +22,7 @@ import msgspec
 from reyn.documents import JsonError, check_values
 from reyn.errors import ResponseIncomplete
 from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode, ToolCall, call_id
-from reyn.models.thoughts import Thoughts
+from reyn.models.thoughts import ThinkTags, Thoughts
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
@@ -121,6 +121,7 @@ class StreamedReply:
         usage: The token counts, if the server has reported them.
         summary: The pieces of the thoughts that people can read.
         opaque: The parts of the thoughts that go back to the model, in the form of the adapter.
+        tags: Splits thoughts in tags off the text, for servers that may send them.
         on_end: Called at the end of the answer; adds parts that arrived in pieces.
     """
 
@@ -129,6 +130,7 @@ class StreamedReply:
         self.length = 0
         self.stop = ""
         self.usage: Usage | None = None
+        self.tags: ThinkTags | None = None
         self.on_end: Callable[[], None] | None = None
         self.summary: list[str] = []
         self.opaque: list[Any] = []
@@ -142,6 +144,9 @@ class StreamedReply:
 
     def add_text(self, text: str) -> None:
         """Add a piece of the text, and pass it on."""
+        if text and self.tags is not None:
+            thought, text = self.tags.split(text)
+            self.add_thought(thought)
         if text:
             self._texts.append(text)
             self.length += len(text)
@@ -182,6 +187,11 @@ class StreamedReply:
             )
             for number, call in enumerate(self.calls, start=1)
         )
+        if self.tags is not None:
+            thought, text = self.tags.end()
+            self.tags = None
+            self.add_thought(thought)
+            self.add_text(text)
         if self.on_end is not None:
             self.on_end()
         thoughts = None

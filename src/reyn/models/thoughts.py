@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -77,3 +77,48 @@ def decode_thoughts(content: bytes) -> Thoughts:
         msgspec.MsgspecError: The content has another shape.
     """
     return _decoder.decode(content)
+
+
+_BEGIN, _END = "<think>", "</think>"
+
+
+class ThinkTags:
+    """Splits a streamed text that begins with `<think>` into thoughts and answer, in time linear in its length.
+
+    Only a tag at the beginning counts: an answer may contain one. Without its end, everything is thoughts.
+    """
+
+    def __init__(self) -> None:
+        self._state: Literal["start", "thoughts", "gap", "answer"] = "start"
+        self._held = ""
+
+    def split(self, piece: str) -> tuple[str, str]:
+        """Return the thoughts and the answer in the next piece. Both lack what may be a part of a tag."""
+        thought = ""
+        if self._state == "answer":
+            return "", piece
+        text, self._held = self._held + piece, ""
+        if self._state == "start":
+            beginning = text.lstrip()
+            if not beginning.startswith(_BEGIN):
+                if _BEGIN.startswith(beginning):
+                    self._held = text
+                    return "", ""
+                self._state = "answer"
+                return "", text
+            self._state, text = "thoughts", beginning[len(_BEGIN) :]
+        if self._state == "thoughts":
+            thought, end, rest = text.partition(_END)
+            if not end:
+                kept = next((size for size in range(len(_END) - 1, 0, -1) if text.endswith(_END[:size])), 0)
+                self._held = text[len(text) - kept :]
+                return text[: len(text) - kept], ""
+            self._state, text = "gap", rest
+        text = text.lstrip()  # between the thoughts and the answer
+        self._state = "answer" if text else "gap"
+        return thought, text
+
+    def end(self) -> tuple[str, str]:
+        """Return the rest at the end of the text."""
+        held, self._held = self._held, ""
+        return (held, "") if self._state == "thoughts" else ("", held)
