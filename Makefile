@@ -112,6 +112,7 @@ fuzz: setup
 ## docs: build the site into site/
 docs: setup
 	$(BIN)/python tools/docs_pages.py
+	$(BIN)/python tools/notebook.py
 	$(BIN)/python tools/sync_stubs.py
 	$(BIN)/zensical build --clean
 

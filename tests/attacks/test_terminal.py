@@ -18,8 +18,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reyn.characters import clean, escape
 from reyn.cli.chat.markdown import MAX_CELLS, _most_cells, _parser, markdown_lines
-from reyn.cli.writer import Line, Raw, Styled, Writer, clean, escape
+from reyn.cli.writer import Line, Raw, Styled, Writer
 from tests.chat.support import reply
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import finish, write_skill

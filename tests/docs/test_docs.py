@@ -80,6 +80,7 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
     folder.mkdir()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environ = {key: value for key, value in os.environ.items() if not key.startswith("REYN_")} | {"PATH": path}
+    cells: list[str] = []
     for block in blocks(page):
         if block.title:
             target = folder / block.title
@@ -87,6 +88,8 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
             target.write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             run_console(block, folder, environ)
+        elif block.language == "python" and page.name == "use-in-a-notebook.md":
+            cells.append(block.text)
         elif block.language == "python":
             run_python(block, folder, environ)
         elif block.language == "sh":
@@ -97,6 +100,8 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
             yaml.safe_load(block.text)
         else:
             assert block.language == "text", f"blocks of `{block.language}` cannot be tested"
+    if cells:
+        run_python(Block("python", "", "".join(cells)), folder, environ)
 
 
 def check_shell(block: Block) -> None:

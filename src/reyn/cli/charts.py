@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.characters import clean
 from reyn.cli.output import short
-from reyn.cli.writer import clean
 from reyn.config.budgets import money_text
 
 if TYPE_CHECKING:
@@ -177,19 +177,6 @@ def prompts_svg(run: str, visits: Sequence[VisitContext]) -> str:
     return _svg(run, start + bar + 100, top + row + padding, _PROMPTS_STYLE, parts)
 
 
-def cost_text(row: UsageRow) -> str:
-    """Format the cost of a group: `0.12 USD`, `unknown`, or the sum with the number of calls without a price."""
-    known = " + ".join(money_text(_rounded(cost), currency) for currency, cost in sorted(row.costs.items()))
-    if not known:
-        return "unknown"
-    return f"{known} + {row.unpriced} unpriced" if row.unpriced else known
-
-
-def _rounded(nano: int) -> int:
-    """Round to six decimals, for people."""
-    return round(nano / 1000) * 1000
-
-
 class _Bars:
     """The lengths of bars: by cost if all costs are of one currency, else by tokens."""
 
@@ -210,7 +197,9 @@ class _Bars:
         return row.costs.get(self.currency, 0) if self.currency else row.tokens
 
     def text(self, value: int) -> str:
-        return money_text(_rounded(value), self.currency) if self.currency else f"{value:,}"
+        from reyn.runs.usage import rounded
+
+        return money_text(rounded(value), self.currency) if self.currency else f"{value:,}"
 
 
 def usage_text(report: UsageReport, columns: int | None = None) -> str:
@@ -231,6 +220,8 @@ def usage_text(report: UsageReport, columns: int | None = None) -> str:
 
 def usage_svg(report: UsageReport) -> str:
     """Return a standalone SVG with one bar per group."""
+    from reyn.runs.usage import cost_text
+
     bars = _Bars(report)
     start, bar, row, top = 130, 420, 26, 46
     height = top + row * max(1, len(report.rows)) + 40

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.characters import clean
 from reyn.cli.hints import full_hint, full_warning, how_to_explain
-from reyn.cli.writer import Line, Printed, Raw, Styled, clean, styled
+from reyn.cli.writer import Line, Printed, Raw, Styled, styled
 
 if TYPE_CHECKING:
     from reyn.errors import NextAction
-    from reyn.journal.kinds import Charge, Usage
+    from reyn.journal.kinds import Charge
     from reyn.runs.timeline import TimelineEntry
-    from reyn.runs.usage import BudgetStatus
     from reyn.runtime import RunResult
 
 COLOURS = {
@@ -55,15 +55,6 @@ def time_of(ts: int) -> str:
     return datetime.fromtimestamp(ts / _SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def tokens_text(usage: Usage) -> str:
-    """Format token counts: `100 tokens (60 in, 40 out)`."""
-    if not usage.total:
-        return "0 tokens"
-    cached = f", {usage.cached_tokens:,} cached" if usage.cached_tokens else ""
-    thought = f", {usage.thinking_tokens:,} of them thoughts" if usage.thinking_tokens else ""
-    return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{thought})"
-
-
 def used_text(result: RunResult, *, is_complete: bool) -> str:
     """Format the tokens of a run, and their cost if a price is known.
 
@@ -71,15 +62,12 @@ def used_text(result: RunResult, *, is_complete: bool) -> str:
         result: The result of the run.
         is_complete: Whether the model reported the usage of every call.
     """
-    from reyn.config.budgets import money_text
+    from reyn.journal.results import tokens_text
 
-    tokens, cost = tokens_text(result.usage), result.cost
+    tokens = tokens_text(result.usage)
     if not is_complete:
         tokens = f"at least {tokens}" if result.usage.total else "tokens not reported"
-    if cost is None or not cost.currency:
-        return tokens
-    amount = money_text(int(cost.amount.scaleb(9)), cost.currency)
-    return f"{tokens}, {amount}{f' + {cost.unpriced} calls without a price' if cost.unpriced else ''}"
+    return f"{tokens}, {result.cost.text}" if result.cost is not None and result.cost.text else tokens
 
 
 def charge_text(charge: Charge) -> str:
@@ -89,18 +77,6 @@ def charge_text(charge: Charge) -> str:
     if not charge.currency:
         return "unknown"
     return f"{charge.cost / 1e9:.4f} {charge.currency}{' + ?' if charge.unpriced else ''}"
-
-
-def budget_text(status: BudgetStatus) -> str:
-    """Format a budget: what is used of it, and what calls in progress have reserved."""
-    from reyn.config.budgets import money_text
-
-    def amount(value: int) -> str:
-        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
-
-    skill = f" of skill {status.skill}" if status.skill else ""
-    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
-    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
 
 
 def coloured_line(entry: TimelineEntry) -> Styled:

@@ -8,6 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
+from reyn.cells import (
+    Html,
+    InNotebook,
+    MimeBundle,
+    bundle,
+    element,
+    html_table,
+    json_text,
+    mimebundle,
+    preformatted,
+    status_badge,
+)
+from reyn.config.budgets import money_text
 from reyn.journal.kinds import Charge, Question, Usage
 from reyn.journal.registry import SUPPORTED_RULES, Status
 
@@ -25,6 +38,9 @@ EXIT_CODES: dict[Status, int] = {
     "cancelled": 6,
     "blocked": 7,
 }
+
+
+_MAX_WARNINGS = 20
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -54,8 +70,25 @@ class Cost(msgspec.Struct, frozen=True):
         amount = Decimal(charge.cost).scaleb(-9).normalize() + 0
         return cls(amount, charge.currency, charge.tokens, charge.calls, charge.unpriced, charge.assumed)
 
+    @property
+    def text(self) -> str:
+        """The sum with what it leaves out: `0.02 USD + 3 calls without a price`; empty if no price is known."""
+        if not self.currency:
+            return ""
+        amount = money_text(int(self.amount.scaleb(9)), self.currency)
+        return f"{amount} + {self.unpriced} calls without a price" if self.unpriced else amount
 
-class RunResult(msgspec.Struct, frozen=True):
+
+def tokens_text(usage: Usage) -> str:
+    """Format token counts: `100 tokens (60 in, 40 out)`."""
+    if not usage.total:
+        return "0 tokens"
+    cached = f", {usage.cached_tokens:,} cached" if usage.cached_tokens else ""
+    thought = f", {usage.thinking_tokens:,} of them thoughts" if usage.thinking_tokens else ""
+    return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{thought})"
+
+
+class RunResult(InNotebook, msgspec.Struct, frozen=True):
     """The result of a run that ended or stopped.
 
     Attributes:
@@ -98,6 +131,35 @@ class RunResult(msgspec.Struct, frozen=True):
     def exit_code(self) -> int:
         """The exit code of `reyn run`: that of the status, and 1 if there is a code."""
         return EXIT_CODES["failed" if self.code else self.status]
+
+
+def result_parts(result: RunResult) -> tuple[str, list[Html]]:
+    """Return a result as text and as HTML, without the id of its run."""
+    code, question = f" ({result.code})" if result.code else "", result.question
+    facts = [
+        ("path", " → ".join(result.path)),
+        (
+            "used",
+            ", ".join(part for part in (tokens_text(result.usage), result.cost.text if result.cost else "") if part),
+        ),
+        ("reason", f"{result.reason}{code}" if question is None else ""),
+        (f"question {question.id}" if question else "", question.message if question else ""),
+        ("suggested", ", ".join(question.suggestions) if question else ""),
+        ("fix", result.hint),
+        *(("warning", warning) for warning in result.warnings[:_MAX_WARNINGS]),
+    ]
+    facts = [(name, value) for name, value in facts if value]
+    artifact = json_text(result.artifact) if result.artifact is not None else ""
+    text = "\n".join([*(f"{name}: {value}" for name, value in facts), *([artifact] if artifact else [])])
+    rows = [(element("b", name), preformatted(value) if "\n" in value else value) for name, value in facts]
+    return text, [html_table((), rows), *([preformatted(artifact)] if artifact else [])]
+
+
+@mimebundle.register(RunResult)
+def _(result: RunResult) -> MimeBundle:
+    text, parts = result_parts(result)
+    head = element("div", "run ", element("code", result.run_id), ": ", status_badge(result.status))
+    return bundle(f"run {result.run_id}: {result.status}\n{text}", head, *parts)
 
 
 def display_status(row: RunRow, *, is_claimed: bool) -> str:

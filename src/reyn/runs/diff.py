@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from reyn.cells import InNotebook, MimeBundle, bundle, element, html_table, mimebundle, preformatted
+from reyn.errors import JournalError
 from reyn.journal import Event, digest, kinds
+from reyn.runs.event_lines import to_line
 from reyn.runs.reader import ReadEvent, read_run
 from reyn.runs.skill_changes import changed_lines
 
@@ -21,6 +25,20 @@ Cause = Literal[
 ]
 
 
+_CAUSES = {
+    "input": "their inputs differ",
+    "skill": "their skills differ",
+    "settings": "their settings differ",
+    "rules": "their rules versions differ",
+    "model": "the same prompt was sent to different models",
+    "message": "the user's messages differ",
+    "condition": "expressions of the skill have read different values",
+    "frame": "their prompts differ",
+    "answer": "the same model answered the same prompt differently",
+    "end": "one run makes no further decisions",
+    "outside": "prompt, model and answer are the same; something else differs, for example the result of an op",
+}
+_HASH = re.compile(r"\b[0-9a-f]{64}\b")
 _MAX_INPUT = 80
 
 
@@ -45,7 +63,7 @@ class Decision(msgspec.Struct, frozen=True):
     """Whether this is the end of the run, which is no decision of a model."""
 
 
-class DiffReport(msgspec.Struct, frozen=True):
+class DiffReport(InNotebook, msgspec.Struct, frozen=True):
     """The first difference of two runs. `cause` is `None` if they do not differ; `part` names the frame part that
     differs. `skill` has the changed lines if their skills differ."""
 
@@ -63,6 +81,48 @@ class DiffReport(msgspec.Struct, frozen=True):
     @property
     def is_same(self) -> bool:
         return self.cause is None
+
+
+def diff_lines(report: DiffReport, content: Callable[[str], bytes] | None = None) -> Iterator[str]:
+    """Yield a report as lines, with content in place of hashes if there is what returns it."""
+    count = f"{report.decisions} decision{'' if report.decisions == 1 else 's'}"
+    if report.cause is None:
+        yield f"{report.a} and {report.b} are identical: {count}"
+        return
+    differs = report.in_a or report.in_b
+    yield f"{count} in common, then they diverge" if differs else f"{count}, all identical"
+    for run, decision in ((report.a, report.in_a), (report.b, report.in_b)):
+        if decision is not None:
+            yield f"  {run}: {_decision_text(decision, content)}"
+    detail = f": {report.detail}" if report.detail else ""
+    yield f"{'cause' if differs else 'difference'}: {_CAUSES[report.cause]}{detail}"
+    if report.part:
+        yield f"frame section: {report.part}"
+    yield from (f"  {line}" for line in report.skill)
+
+
+def _decision_text(decision: Decision, content: Callable[[str], bytes] | None) -> str:
+    def to_content(match: re.Match[str]) -> str:
+        if content is None:
+            return f"{match[0][:12]}…"
+        try:
+            return content(match[0]).decode(errors="replace")
+        except JournalError:
+            return match[0]
+
+    where = f"event {decision.seq}, phase {decision.phase}" if decision.phase else f"event {decision.seq}"
+    what = f"{decision.what}: {decision.text}" if decision.what.startswith("rejected") else decision.what
+    return to_line(f"{where}: {_HASH.sub(to_content, what)}", 500)
+
+
+@mimebundle.register(DiffReport)
+def _(report: DiffReport) -> MimeBundle:
+    first, *others = diff_lines(report)
+    sides = ((report.a, report.in_a), (report.b, report.in_b))
+    rows = [(element("code", run), _decision_text(one, None)) for run, one in sides if one is not None]
+    rest = "\n".join(others[len(rows) :])
+    parts = [html_table(("run", "first difference"), rows)] if rows else []
+    return bundle("\n".join((first, *others)), element("b", first), *parts, *([preformatted(rest)] if rest else []))
 
 
 class Side(msgspec.Struct, frozen=True):

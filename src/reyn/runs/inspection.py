@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from reyn.errors import RunNotFound
+from reyn.cells import MAX_LINES, Html, InNotebook, MimeBundle, bundle, element, mimebundle, preformatted, status_badge
+from reyn.errors import ReynError, RunNotFound
+from reyn.journal import kinds
+from reyn.journal.results import result_parts
+from reyn.journal.summary import to_result
 from reyn.runs.event_lines import to_line
 from reyn.runs.reader import ReadEvent, RecordedTurn, RunReader
 from reyn.runs.spans import Span, SpanReader
 from reyn.runs.timeline import Timeline, TimelineEntry
+from reyn.skills.graph_svg import VisitedPath, graph_html
+from reyn.skills.pin import check_pinned, unpin
+from reyn.skills.values import END
 
 if TYPE_CHECKING:
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Body, Event, Journal, RunRow
 
 Level = Literal["decisions", "effects", "everything"]
 """The lines to list: decisions, questions, beginnings and ends; also effects; or one line for each event."""
@@ -55,8 +62,10 @@ class _Checkpoint(NamedTuple):
     timeline: Timeline
 
 
-class RunInspection:
+class RunInspection(InNotebook):
     """A recorded run. It may be used by several threads.
+
+    A notebook shows its graph with the path, its last decisions, its result and its cost.
 
     Args:
         read: Yields the events after a sequence number.
@@ -65,6 +74,8 @@ class RunInspection:
 
     def __init__(self, read: Callable[[int], Iterator[Event]], content: Callable[[str], bytes]) -> None:
         self._read = read
+        self._content = content
+        self._path = VisitedPath()
         self._lock = Lock()
         self._reader = RunReader()
         self._timeline = Timeline(content)
@@ -76,7 +87,7 @@ class RunInspection:
         """Read the events that are new; return the number of all."""
         with self._lock:
             for event in self._read(self._reader.seq):
-                self._reader.take(event)
+                self._note(self._reader.take(event).body)
                 self._spans.take(event)
                 entry = self._timeline.add(event)
                 if entry is not None:
@@ -86,6 +97,15 @@ class RunInspection:
                 if event.seq % _CHECKPOINT_EVENTS == 0:
                     self._checkpoints.append(_Checkpoint(self._reader.copy(), self._timeline.copy()))
             return self._reader.seq
+
+    def _note(self, body: Body) -> None:
+        match body:
+            case kinds.PhaseStarted(phase=phase):
+                self._path.enter(phase)
+            case kinds.SkillCompleted():
+                self._path.enter(END)
+            case kinds.PhaseRolledBack() | kinds.VisitRetried():
+                self._path.leave()
 
     # -- lists ----------------------------------------------------------------------------------------
 
@@ -171,6 +191,38 @@ class RunInspection:
     def events_of(self, turn: RecordedTurn) -> Iterator[Event]:
         """Yield the events of a turn after its frame: those before the next frame or visit."""
         return takewhile(lambda one: one.kind not in ("frame_built", "phase_started"), self._read(turn.seq))
+
+    # -- notebooks ------------------------------------------------------------------------------------
+
+    def shown(self) -> tuple[str, list[Html]]:
+        """Return the run as text and as HTML: what it is, its graph with the path, its last decisions, its result."""
+        last = self.at(None)
+        if last is None:
+            return "no events", [element("div", "no events")]
+        state, page = last.after, self.lines("decisions", -MAX_LINES, MAX_LINES)
+        result = to_result(state, self._content)
+        text, parts = result_parts(result)
+        what = f"{state.started.skill} · {state.models.name or state.started.model} · {self._path.visits:,} visits"
+        earlier = [f"… {page.start:,} earlier lines"] if page.start else []
+        lines = "\n".join([*earlier, *(f"{'  ' * one.level}{one.text}" for one in page.lines)])
+        head = element("div", "run ", element("code", result.run_id), ": ", status_badge(result.status), f" · {what}")
+        text = f"run {result.run_id}: {result.status} · {what}\n{text}\n{lines}"
+        return text, [head, self._graph(state.started.skill_hash), *parts, preformatted(lines)]
+
+    def _graph(self, skill_hash: str) -> Html:
+        """Return the graph of the run's own copy of its skill, which may be damaged if the run was imported."""
+        try:
+            skill = unpin(self._content(skill_hash))
+            check_pinned(skill)
+        except ReynError as error:
+            return element("div", error.message)
+        return graph_html(skill, self._path)
+
+
+@mimebundle.register(RunInspection)
+def _(run: RunInspection) -> MimeBundle:
+    text, parts = run.shown()
+    return bundle(text, *parts)
 
 
 def _bounds(total: int, start: int, limit: int) -> tuple[int, int]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.cells import ACCENT, MAX_LINES, Html, InNotebook, MimeBundle, aligned, bundle, element, html_table, mimebundle
+from reyn.config.budgets import money_text
 from reyn.journal.port import OpenReservation, open_reservations
 from reyn.journal.spending import run_accounts
 
@@ -75,7 +77,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     currency: str = ""
 
 
-class UsageReport(msgspec.Struct, frozen=True):
+class UsageReport(InNotebook, msgspec.Struct, frozen=True):
     """The charges by group, their sum, the budgets of today, and what calls in progress have reserved."""
 
     by: Grouping
@@ -84,6 +86,58 @@ class UsageReport(msgspec.Struct, frozen=True):
     today: str
     budgets: tuple[BudgetStatus, ...] = ()
     reserved: tuple[OpenReservation, ...] = ()
+
+
+def cost_text(row: UsageRow) -> str:
+    """Format the cost of a group: `0.12 USD`, `unknown`, or the sum with the number of calls without a price."""
+    known = " + ".join(money_text(rounded(cost), currency) for currency, cost in sorted(row.costs.items()))
+    if not known:
+        return "unknown"
+    return f"{known} + {row.unpriced} unpriced" if row.unpriced else known
+
+
+def rounded(nano: int) -> int:
+    """Round to six decimals, for people."""
+    return round(nano / 1000) * 1000
+
+
+def budget_text(status: BudgetStatus) -> str:
+    """Format a budget: what is used of it, and what calls in progress have reserved."""
+
+    def amount(value: int) -> str:
+        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
+
+    skill = f" of skill {status.skill}" if status.skill else ""
+    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
+    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
+
+
+_COLUMNS = ("calls", "input", "cached", "output", "cost")
+
+
+@mimebundle.register(UsageReport)
+def _(report: UsageReport) -> MimeBundle:
+    listed = report.rows[-MAX_LINES:] if report.by == "day" else report.rows[:MAX_LINES]
+    most = max((row.tokens for row in listed), default=0) or 1
+    rows = [(row, _cells(row)) for row in (*listed, report.total)]
+    hidden = len(report.rows) - len(listed)
+    notes = [] if report.rows else ["no usage recorded"]
+    notes += [f"{hidden:,} more"] if hidden else []
+    notes += [budget_text(status) for status in report.budgets[:MAX_LINES]]
+    text = aligned([(report.by, *_COLUMNS), *((row.name, *cells) for row, cells in rows)])
+    bars = [(row.name, *cells, _bar(row.tokens / most) if row is not report.total else "") for row, cells in rows]
+    html = html_table((report.by, *_COLUMNS, "tokens"), bars)
+    return bundle("\n".join((text, *notes)), html, *(element("div", note) for note in notes))
+
+
+def _cells(row: UsageRow) -> tuple[str, ...]:
+    counts = (row.calls, row.input_tokens, row.cached_tokens, row.output_tokens)
+    return (*(f"{count:,}" for count in counts), cost_text(row))
+
+
+def _bar(part: float) -> Html:
+    style = f"display: inline-block; width: {100 * part:.0f}px; height: 10px; background: {ACCENT}"
+    return element("span", "", style=style)
 
 
 def usage_report(journal: Journal, budgets: DayBudgets, by: Grouping, *, since: str, now: int) -> UsageReport:

@@ -4,6 +4,7 @@ A skill is a folder of Markdown and YAML; `load_skill` returns it as a frozen `S
 `reyn.kernel`, rules of style to `reyn.lint`.
 """
 
+from reyn.skills import graph_svg as graph_svg  # registers what a notebook shows of a skill
 from reyn.skills.graph import LoadResult, may_finish, successors
 from reyn.skills.loader import load_skill, read_shared, read_skill
 from reyn.skills.pin import check_pinned, pin, unpin

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from reyn.cells import InNotebook
 from reyn.config.models import Effort
 from reyn.config.values import ContextChoice
 from reyn.documents import TrustClasses, trust_classes
@@ -240,7 +241,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
         return {"anyOf": [artifact.schema for artifact in self.inputs]}
 
 
-class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+class Skill(InNotebook, msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """A graph of phases with its final output, and everything else that can affect a run.
 
     Attributes:

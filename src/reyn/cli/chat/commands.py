@@ -10,9 +10,11 @@ from reyn.chat.services.compaction_controller import compactions
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.memory_service import MemoryService
 from reyn.chat.services.router_host_adapter import RouterView, router_view
-from reyn.cli.output import budget_text, charge_text, short, tokens_text
+from reyn.cli.output import charge_text, short
 from reyn.errors import ReynError
+from reyn.journal.results import tokens_text
 from reyn.kernel.visit.waits import printable
+from reyn.runs.usage import budget_text
 
 if TYPE_CHECKING:
     from reyn.chat import Conversation

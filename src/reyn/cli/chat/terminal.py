@@ -23,6 +23,7 @@ from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.patch_stdout import StdoutProxy
 
+from reyn.characters import escape
 from reyn.chat.services.auto_resume_handler import interrupted_runs
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
@@ -30,7 +31,7 @@ from reyn.cli.chat.commands import CHAT_COMMANDS, ChatCommands
 from reyn.cli.chat.printing import message_lines
 from reyn.cli.chat.session import in_daemon_thread
 from reyn.cli.output import charge_text, short
-from reyn.cli.writer import escape, out
+from reyn.cli.writer import out
 from reyn.errors import ReynError
 from reyn.folders import OpenFolder
 from reyn.journal.state_folder import open_private, open_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,15 +15,14 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import ENDED, MAX_ARCHIVE_BYTES, STATUSES, Age, dry_run_option, json_option, number_option
-from reyn.cli.output import now, short, time_of
+from reyn.cli.output import now, time_of
 from reyn.cli.project import open_existing_project, open_project, open_runs
 from reyn.cli.writer import Report, out, wants_json
-from reyn.errors import ArchiveInvalid, JournalError, RunNotFound
+from reyn.errors import ArchiveInvalid, RunNotFound
 
 if TYPE_CHECKING:
     from reyn.journal import Event, Status
     from reyn.kernel.runtime_types import ReplayReport, VerifyReport
-    from reyn.runs.diff import Decision, DiffReport
     from reyn.runs.prune import PruneReport
     from reyn.runs.reading import RecordedRuns
     from reyn.runs.run_files import UndoReport, UntrackedOp
@@ -98,22 +97,6 @@ def _replay_lines(report: ReplayReport) -> Iterator[str]:
     yield from (f"  op `{kind}` is not installed; its recorded results were used" for kind in report.missing_ops)
 
 
-_CAUSES = {
-    "input": "their inputs differ",
-    "skill": "their skills differ",
-    "settings": "their settings differ",
-    "rules": "their rules versions differ",
-    "model": "the same prompt was sent to different models",
-    "message": "the user's messages differ",
-    "condition": "expressions of the skill have read different values",
-    "frame": "their prompts differ",
-    "answer": "the same model answered the same prompt differently",
-    "end": "one run makes no further decisions",
-    "outside": "prompt, model and answer are the same; something else differs, for example the result of an op",
-}
-_HASH = re.compile(r"\b[0-9a-f]{64}\b")
-
-
 @command(epilog="Example: reyn diff order-17 order-18")
 @click.argument("a")
 @click.argument("b")
@@ -124,39 +107,10 @@ def diff_command(a: str, b: str) -> Report:
     The exit code is 1 if they differ.
     """
     runs = open_existing_project().runs
+    from reyn.runs.diff import diff_lines
+
     report = runs.diff(a, b)
-    return Report(report, _diff_lines(report, runs.content), 0 if report.is_same else 1)
-
-
-def _diff_lines(report: DiffReport, content: Callable[[str], bytes]) -> Iterator[str]:
-    count = f"{report.decisions} decision{'' if report.decisions == 1 else 's'}"
-    if report.cause is None:
-        yield f"{report.a} and {report.b} are identical: {count}"
-        return
-    differs = report.in_a or report.in_b
-    yield f"{count} in common, then they diverge" if differs else f"{count}, all identical"
-    for run, decision in ((report.a, report.in_a), (report.b, report.in_b)):
-        if decision is not None:
-            yield f"  {run}: {_decision_text(decision, content)}"
-    detail = f": {report.detail}" if report.detail else ""
-    yield f"{'cause' if differs else 'difference'}: {_CAUSES[report.cause]}{detail}"
-    if report.part:
-        yield f"frame section: {report.part}"
-    yield from (f"  {line}" for line in report.skill)
-
-
-def _decision_text(decision: Decision, content: Callable[[str], bytes]) -> str:
-    """Return a decision as text, with content in place of hashes."""
-
-    def to_content(match: re.Match[str]) -> str:
-        try:
-            return content(match[0]).decode(errors="replace")
-        except JournalError:
-            return match[0]
-
-    where = f"event {decision.seq}, phase {decision.phase}" if decision.phase else f"event {decision.seq}"
-    what = f"{decision.what}: {decision.text}" if decision.what.startswith("rejected") else decision.what
-    return short(f"{where}: {_HASH.sub(to_content, what)}", 500)
+    return Report(report, diff_lines(report, runs.content), 0 if report.is_same else 1)
 
 
 @command(epilog="Example: reyn verify order-17")

@@ -10,11 +10,11 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from reyn.characters import clean
 from reyn.cli.groups import command
 from reyn.cli.options import GROUPINGS, STATUSES, Age, choice_option, json_option, number_option
 from reyn.cli.output import (
     age_text,
-    budget_text,
     charge_text,
     coloured,
     coloured_line,
@@ -29,7 +29,7 @@ from reyn.cli.output import (
     time_of,
 )
 from reyn.cli.project import open_existing_project, open_runs
-from reyn.cli.writer import Line, Printed, Raw, Report, Styled, clean, is_terminal, out
+from reyn.cli.writer import Line, Printed, Raw, Report, Styled, is_terminal, out
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow, Status
@@ -281,7 +281,8 @@ def usage_command(by: str, since: int | None, format: str, limit: int | None) ->
 
 
 def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited: bool) -> Iterator[Printed]:
-    from reyn.cli.charts import cost_text, usage_svg, usage_text
+    from reyn.cli.charts import usage_svg, usage_text
+    from reyn.runs.usage import budget_text, cost_text
 
     if form == "svg":
         yield Raw(usage_svg(report))

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.characters import clean
 from reyn.cli.groups import command, group
 from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint
 from reyn.cli.options import chosen_settings, json_option, setting_options
 from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
-from reyn.cli.writer import Line, Printed, Raw, Report, clean, out, styled
+from reyn.cli.writer import Line, Printed, Raw, Report, out, styled
 from reyn.errors import FINDINGS, ConfigError, JournalError, ModelUnknown, ReynError, UsageError, all_errors
 
 if TYPE_CHECKING:
