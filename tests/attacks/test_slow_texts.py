@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +117,37 @@ def test_what_lint_reads_of_a_skill_is_bounded(text: str, tmp_path: Path, monkey
     assert sum(read) <= 4 * instructions.MAX_CHECKED  # four rules read lines
     assert any(one.code == "RYN154" for one in found)
     assert any("is not read" in one.message and one.code == "RYN110" for one in found)
+
+
+def pattern_steps(count: int) -> str:
+    one = "  - validate: {{schema: {{type: string, pattern: '^x{0}'}}, target: data.text}}\n"
+    return "preprocessor:\n" + "".join(one.format(number) for number in range(count))
+
+
+def pattern_conditions(count: int) -> str:
+    one = "  - expression: \"data.text.matches('^x{0}')\"\n"
+    return "preprocessor:\n" + "".join(one.format(number) for number in range(count))
+
+
+def pattern_schema(count: int, key: str) -> dict[str, Any]:
+    patterns = [f"^x{number}" for number in range(count)]
+    named: dict[str, Any] = {f"p{one}": {"pattern": one} for one in patterns}
+    return {"type": "object", key: named if key == "properties" else dict.fromkeys(patterns, True)}
+
+
+MANY_PATTERNS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "steps": lambda count: {"phase_keys": {"a": pattern_steps(count)}},
+    "conditions": lambda count: {"phase_keys": {"a": pattern_conditions(count)}},
+    "properties": lambda count: {"artifacts": {"other": pattern_schema(count, "properties")}},
+    "names": lambda count: {"artifacts": {"other": pattern_schema(count, "patternProperties")}},
+}
+
+
+@pytest.mark.parametrize("place", MANY_PATTERNS)
+def test_the_patterns_of_a_skill_are_bounded(place: str, tmp_path: Path):
+    """To compile a short pattern with classes of Unicode takes as long as a hundred thousand others."""
+    allowed = skill_folder.MAX_PATTERNS
+    for count in (allowed, allowed + 1):
+        folder = write_skill(tmp_path / str(count), "s", {"a": ["end"]}, **MANY_PATTERNS[place](count))
+        found = [one.message for one in lint_skill(folder) if "patterns" in one.message]
+        assert bool(found) == (count > allowed), found

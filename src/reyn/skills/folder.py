@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_SKILL_CHARACTERS = 2_000_000
 """The characters of all files of a skill together. A file has at most a million bytes."""
 
+MAX_PATTERNS = 200
+"""The patterns in all files of a skill: to compile one can take a twentieth of a second, however short it is."""
+
 
 class SkillFolder:
     """The parsed files of a skill, or of a shared folder, which has no `skill.md`.
@@ -49,7 +52,7 @@ class SkillFolder:
             if place != STDLIB:  # it does not change
                 read_files.add(place, "phases", "artifacts")
         self._texts: dict[str, str] = {}
-        self._length = 0
+        self._length = self._patterns = 0
         self._written: dict[str, Document | None] = {}
         self._documents: dict[str, Document | None] = {}
         self._is_shared = folder in shared
@@ -169,7 +172,12 @@ class SkillFolder:
             )
             raise DocumentError(Finding(label, 1, 1, codes.UNREADABLE, message, "make the skill smaller"))
         self._texts[file] = text
-        return parse_front_matter(text, label) if file.endswith(".md") else parse_yaml(text, label)
+        document = parse_front_matter(text, label) if file.endswith(".md") else parse_yaml(text, label)
+        self._patterns += _patterns_in(document.value)
+        if self._patterns > MAX_PATTERNS:
+            message = f"the files of the skill have more than {MAX_PATTERNS} patterns; `{label}` is not read"
+            raise DocumentError(Finding(label, 1, 1, codes.UNREADABLE, message, "use fewer patterns"))
+        return document
 
     def _convert(self, file: str) -> Document | None:
         document = self._as_written(file)
@@ -185,6 +193,23 @@ class SkillFolder:
                 self.conversions[file] = converted
                 self.notes += converted.notes
         return _with_normalized_names(document) if has_body else document
+
+
+def _patterns_in(value: Any) -> int:
+    """Return how many patterns the schemas and expressions of a document have, at most."""
+    count, left = 0, [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            count += "pattern" in one
+            named = one.get("patternProperties")
+            count += len(named) if isinstance(named, dict) else 0
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, str):
+            count += one.count("matches")
+    return count
 
 
 def is_inside_project(shared: Path) -> bool:
