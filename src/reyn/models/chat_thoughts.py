@@ -30,7 +30,7 @@ class ThoughtFields(msgspec.Struct):
     thinking_blocks: Any = None
 
 
-class _Part:
+class _Piece:
     """A listed part that is arriving."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ class ThoughtCollector:
     def __init__(self, reply: StreamedReply) -> None:
         self._reply = reply
         self._texts: dict[str, list[str]] = {}
-        self._lists: dict[str, list[_Part]] = {}
+        self._lists: dict[str, list[_Piece]] = {}
         reply.on_end = self._end
 
     def add(self, delta: ThoughtFields) -> None:
@@ -86,7 +86,7 @@ class ThoughtCollector:
         if parts and parts[-1].continues_with(fields):
             parts[-1].add(fields)
         else:
-            parts.append(_Part(fields))
+            parts.append(_Piece(fields))
         self._reply.length += sum(len(value) for value in fields.values() if isinstance(value, str))
         if not is_read:
             self._reply.add_thought("".join(str(fields.get(piece) or "") for piece in _PIECES))
