@@ -165,6 +165,23 @@ def test_a_token_for_a_skill_takes_no_id_of_a_future_sub_run(path: str, run: str
     asyncio.run(attempt())
 
 
+@pytest.mark.parametrize(
+    "name", ["planted:Model", "local:/etc/passwd", "scripted:../x", "openai:gpt", "recorded:k", ""]
+)
+def test_a_program_with_a_model_of_its_own_offers_no_other(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def attempt() -> None:
+        (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+        monkeypatch.syspath_prepend(tmp_path)
+        async with serving(tmp_path, [QUESTION]) as served:
+            http = served.http(served.token())
+            body = {"skill": "asker", "input": {"text": "x"}, "model": name}
+            response = await http.post("/api/runs", json=body)
+            assert (response.status_code, response.json()["code"]) in ((404, "RYN501"), (422, "RYN501")), response.text
+        assert not (tmp_path / "imported").exists()
+
+    asyncio.run(attempt())
+
+
 @pytest.mark.parametrize("stream", ["/api/stream", "/api/runs/mine/stream"])
 def test_a_stream_ends_with_its_token(stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The stream of a revoked token sends nothing that happens afterwards."""
@@ -187,8 +204,9 @@ def test_a_stream_ends_with_its_token(stream: str, tmp_path: Path, monkeypatch: 
                     await asyncio.sleep(0)
                 revoke_token(site.runtime.services.journal, "spy")
                 await http.post("/api/runs", json=body | {"run_id": "later"})
-                assert await following is None or stream != "/api/stream"  # it was on its way
-                assert [one async for one in sent] == []
+                await http.post("/api/runs/mine/cancel", json={"reason": "afterwards"})
+                rest = [await following, *[one async for one in sent]]
+                assert not any("later" in str(one) or "afterwards" in str(one) for one in rest)
 
     asyncio.run(attempt())
 

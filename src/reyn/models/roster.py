@@ -130,7 +130,7 @@ class Roster:
             ModelUnknown: The configuration does not name it.
             ModelUntrusted: It needs trust, and the user does not trust it.
         """
-        if self.override is None and name not in self._offered:
+        if name not in self._offered:  # also of a program with a model of its own
             hint = nearest_hint(name, self._names) or "Use a name under `models` in reyn.yaml."
             raise ModelUnknown(f"the configuration of the project names no model `{name:.200}`", hint=hint)
         self.resolve(name)
