@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -288,9 +289,16 @@ class Items:
     """The items of a conversation, as the feed of changes has them."""
 
     def __init__(self, served: Served, run: str) -> None:
-        self._changes = served.site.changes.read()
+        self._changes = self._read(served)
         self._run = run
         self._first = asyncio.ensure_future(anext(self._changes))
+
+    @staticmethod
+    async def _read(served: Served) -> AsyncIterator[Any]:
+        async with served.site.changes.reading() as reader:
+            async for changes in reader.read():
+                for change in changes:
+                    yield change
 
     async def next(self, kind: str) -> dict[str, Any]:
         """Return the next item of a kind."""
