@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from posixpath import normpath
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from reyn.documents import nearest
 from reyn.errors import Finding, codes
 from reyn.lint.nodes import phase_branches
@@ -132,7 +130,7 @@ def _names_of_skill(skill: Skill, name: str, vocabulary: Vocabulary) -> set[str]
     """Return the names that errors of a sub-skill can have: those of its nodes."""
     if name not in skill.skills:
         return {ANY_ERROR}
-    inner = replace(skill.skills[name], skills=skill.skills)
+    inner = skill.sub_skill(name)
     return {found for node in inner.graph for found in possible_names(inner, node, vocabulary)}
 
 

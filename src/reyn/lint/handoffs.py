@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from reyn.config.values import HandoffSettings
 from reyn.context import estimate_tokens
 from reyn.context.handoff import choose_context
@@ -80,7 +78,7 @@ def _produces(skill: Skill, node: str, field: str, vocabulary: Vocabulary) -> bo
     if field in _ALWAYS or not all(is_known(skill, one) for one in (node, *successors(skill, node))):
         return True
     if is_skill_node(node):
-        inner = msgspec.structs.replace(skill.skills[skill_of(node)], skills=skill.skills)
+        inner = skill.sub_skill(skill_of(node))
         return any(_produces(inner, one, field, vocabulary) for one in inner.graph)
     phase = skill.phases[node]
     if choose_context(0, phase.context, skill.context).asks_handoff:

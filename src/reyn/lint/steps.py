@@ -126,8 +126,9 @@ def _wrong_values(
     match step:
         case RunOp():
             yield from _wrong_arguments(values, step, path, document, vocabulary)
-        case RunSkill() if (inner := values.skill.skills.get(step.skill)) is not None:
-            for found in _wrong_input(values.of_input(step), inner.entry_inputs, step.input):
+        case RunSkill() if step.skill in values.skill.skills:
+            inputs = values.skill.sub_skill(step.skill).entry_inputs
+            for found in _wrong_input(values.of_input(step), inputs, step.input):
                 yield misfit_finding(document, found, f"the input of `{step.skill}`: {found.message}", *path, "input")
         case AskUser() if values.template is not None:
             [kinds] = [kind_names(values.template.data.type)]

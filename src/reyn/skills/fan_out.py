@@ -35,7 +35,7 @@ _ERROR_LIST: Schema = {
 def branch_skill(skill: Skill, branch: Branch) -> Skill:
     """Return the skill that a branch runs."""
     if is_skill_node(branch.do):
-        return replace(skill.skills[skill_of(branch.do)], skills=skill.skills)
+        return skill.sub_skill(skill_of(branch.do))
     return replace(
         skill,
         entry=branch.do,

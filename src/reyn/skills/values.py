@@ -368,9 +368,12 @@ class Skill(InNotebook, msgspec.Struct, frozen=True, omit_defaults=True, dict=Tr
     def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
         """Return the artifact types that a node of the graph accepts."""
         if is_skill_node(node):
-            # A sub-skill has no table of its own, so that its sub-skills are looked up in this one.
-            return msgspec.structs.replace(self.skills[skill_of(node)], skills=self.skills).entry_inputs
+            return self.sub_skill(skill_of(node)).entry_inputs
         return self.phases[node].inputs
+
+    def sub_skill(self, name: str) -> Skill:
+        """Return a sub-skill. It has no table of its own, so that its sub-skills are looked up in this one."""
+        return msgspec.structs.replace(self.skills[name], skills=self.skills)
 
 
 def is_skill_node(node: str) -> bool:
