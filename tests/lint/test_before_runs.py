@@ -320,3 +320,19 @@ def test_op_syntax_is_found_whatever_the_signs_marks_and_order(prose: Path):
 @pytest.mark.parametrize("text", PROSE)
 def test_plain_words_are_no_op_syntax(prose: Path, text: str):
     assert not findings_in(prose, text)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("way", ["a step", "a node", "branches"])
+def test_skills_that_begin_with_sub_skills_are_linted(tmp_path: Path, depth: int, way: str):
+    write_skill(tmp_path, "leaf0", {"a": ["end"]})
+    for number in range(1, depth + 1):
+        inner = f"@leaf{number - 1}"
+        write_skill(tmp_path, f"leaf{number}", {inner: ["a"], "a": ["end"]})
+    name = f"leaf{depth}"
+    step = f"preprocessor:\n  - run_skill: {{skill: {name}, input: {{text: x}}, into: data.found}}\n"
+    each = f"nodes: {{b: {{each: {{in: data.texts, do: '@{name}'}}, as: found}}}}\n"
+    graph = {"a": [f"@{name}"], f"@{name}": ["end"]} if way == "a node" else {"a": ["b"], "b": ["end"]}
+    keys = {"a step": {"phase_keys": {"b": step}}, "branches": {"skill_keys": each}}.get(way, {})
+    findings = lint_skill(write_skill(tmp_path, "outer", graph, **keys))
+    assert [finding for finding in findings if finding.severity == "error" and name in finding.message] == []
