@@ -210,8 +210,10 @@ def test_a_reply_that_is_one_open_code_block_takes_linear_time():
 
 # -- no way past the writer ---------------------------------------------------------------------------------
 
-EXEMPT = {"cli/writer.py", *(f"sandbox/{name}.py" for name in ("harness", "content_worker", "launcher", "reaper"))}
-"""The writer, and programs that processes of their own execute, whose output is a pipe."""
+OWN_PROCESSES = ("harness", "content_worker", "launcher", "reaper")
+EXEMPT = {"cli/writer.py", "notebook.py", *(f"sandbox/{name}.py" for name in OWN_PROCESSES)}
+"""The writer; progress outside of a notebook, whose lines are escaped where they are made; and programs that processes
+of their own execute, whose output is a pipe."""
 BANNED_NAMES = {"print", "input", "getpass"}
 BANNED_MEMBERS = {
     "sys": {"stdout", "stderr", "__stdout__", "__stderr__"},

@@ -24,7 +24,7 @@ from reyn import SyncRuntime, llm_function
 from reyn.cli.app import run_app
 from reyn.config import Config, SandboxSettings
 from reyn.config.user import UserConfig
-from reyn.config.values import AgentsSettings, LimitKeys, PythonSettings
+from reyn.config.values import AgentsSettings, LimitKeys, PythonSettings, RetrievalSettings
 from reyn.documents import check_keys, classes_of, fields_of, struct_in
 from reyn.documents.checking import Codes
 from reyn.documents.document import Document
@@ -148,6 +148,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "notify.link": ("notify: {command: [prog], link: 'http://a'}", lambda c: c.notify is None),
     "journal": ("journal: 'postgresql://user:password@127.0.0.1:9/db'", lambda c: c.journal == ""),
     "engine": ("engine: 'temporal://127.0.0.1:9/default'", lambda c: c.engine == ""),
+    "retrieval.embedder": ("retrieval: {embedder: 'local:a.gguf'}", lambda c: c.retrieval == RetrievalSettings()),
     "sandbox.backend": ("sandbox: {backend: landlock}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.seconds": ("sandbox: {seconds: 601}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.memory_bytes": ("sandbox: {memory_bytes: 9000000000}", lambda c: c.sandbox == SandboxSettings()),

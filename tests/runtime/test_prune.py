@@ -195,8 +195,8 @@ def test_the_journal_file_shrinks(tmp_path: Path):
         assert report.bytes > 60 * 20_000
         while_open = database.stat().st_size
     after = sum(path.stat().st_size for path in database.parent.glob("journal.db*"))
-    assert while_open < before / 8  # empty tables and indexes take a page or two each
-    assert after < before / 8
+    assert while_open < before / 6  # empty tables and indexes take a page or two each
+    assert after < before / 6
 
 
 @pytest.mark.slow
