@@ -60,8 +60,8 @@ _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ROOM_SECONDS = 0.05
 """Interval between attempts to begin a call while other calls may use the rest of the tokens."""
-_FREE_CALLS = 100
-"""The model calls of a run without sub-runs that are not compared with a bound, unless it is lower."""
+_UNBOUNDED_CALLS = 100
+"""The model calls of a root run without a bound before the bound is looked for again: it can be set in mid-run."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 _BUDGET_APPLIED, _kind_of = kinds.ContextBudgetApplied.kind, attrgetter("kind")
@@ -115,8 +115,9 @@ class LiveWorld:
         self._reads: int | None = None
         """The ops since the last commit, if that came before an op that only reads, and all of them only read."""
         self._planned: set[str] = set()
-        self._free_calls = 1  # no bound is lower
         """Children that were planned in this process."""
+        self._count_at = 1
+        """The model calls from which on a root run compares them with their bound: a quarter of what was left then."""
         self._call: tuple[PreparedCall, CallBudget | None] | None = None
         """The model call whose intent is durable, and its budget, if it has one."""
 
@@ -318,9 +319,11 @@ class LiveWorld:
         state, counts, count = tape.state, self._services.message_counts, None
         needed = state.reserved.tokens if state.reserved is not None else 0
         answers = state.models.answers - state.person.answers
-        if state.conversations or state.started.parent is not None or answers >= self._free_calls:
+        if state.conversations or state.started.parent is not None or answers >= self._count_at:
             count = count_of(state, self._services.settings_of(tape.started, tape.content), self._above())
-            self._free_calls = _FREE_CALLS if count is None else min(_FREE_CALLS, count.calls_bound or _FREE_CALLS)
+            self._count_at = answers + _UNBOUNDED_CALLS
+            if count is not None and count.calls_bound is not None:
+                self._count_at = answers + (count.calls_bound - count.calls) // 4
         while count is not None and (begun := counts.begin(count, needed)) is not True:
             if begun is False:
                 await asyncio.sleep(_ROOM_SECONDS)
