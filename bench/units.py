@@ -38,6 +38,8 @@ PAGE = ROOT / "docs" / "explanation" / "one-decision.md"
 BEGIN, END = "<!-- bench.units -->", "<!-- end -->"
 SMALL, LARGE = 5, 25
 """The two sizes whose difference is counted, so that what is done once does not count."""
+LATE = (110, 140)
+"""Two sizes of a run whose difference is late visits: work that begins after the first hundred is counted there."""
 _SIZE = 40
 _SIZES = {"function call": 4, "chat turn": 2}
 """Activities that need no start are measured in a few milliseconds: less than a busy machine gives at a time."""
@@ -162,23 +164,35 @@ def count(name: str) -> Costs:
 
 def count_of(activity: Activity) -> Costs:
     """Return the exact costs of an activity, by kind."""
+    return _by_kind(places(activity))
+
+
+def count_late(activity: Activity) -> Costs:
+    """Return the costs of an activity late in a run, by kind; not the pages, which depend on checkpoints."""
+    found = places(activity, LATE, rounds=1)
+    return _by_kind({(kind, place): value for (kind, place), value in found.items() if kind != "pages"})
+
+
+def _by_kind(places: dict[tuple[str, str], float]) -> Costs:
     found: Costs = {}
-    for (kind, _), value in places(activity).items():
+    for (kind, _), value in places.items():
         found[kind] = round(found.get(kind, 0.0) + value, 2)
     return dict(sorted(found.items()))
 
 
-def places(activity: Activity) -> dict[tuple[str, str], float]:
+def places(
+    activity: Activity, sizes: tuple[int, int] = (SMALL, LARGE), rounds: int = _COUNT_ROUNDS
+) -> dict[tuple[str, str], float]:
     """Return the exact costs of one activity, by kind and the function that does the work.
 
     They are the difference between two sizes, the least of a few rounds. Rounds differ only in what depends on time,
     such as reading the inbox of a run that waits.
     """
-    rounds = []
-    for _ in range(_COUNT_ROUNDS):
-        small, large = (asyncio.run(_counted(activity, size)) for size in (SMALL, LARGE))
-        rounds.append({key: (large[key] - small[key]) / (LARGE - SMALL) for key in large})
-    return {key: round(min(one.get(key, 0.0) for one in rounds), 2) for key in rounds[0]}
+    found, (first, last) = [], sizes
+    for _ in range(rounds):
+        small, large = (asyncio.run(_counted(activity, size)) for size in sizes)
+        found.append({key: (large[key] - small[key]) / (last - first) for key in large})
+    return {key: round(min(one.get(key, 0.0) for one in found), 2) for key in found[0]}
 
 
 def table() -> str:

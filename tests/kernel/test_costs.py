@@ -18,6 +18,7 @@ from bench import units, workload
 from bench.units import ACTIVITIES, Costs, Work
 from reyn import OSRuntime
 from reyn.context.field_order import FieldOrder
+from reyn.kernel.world.live import LiveWorld
 
 pytestmark = pytest.mark.slow
 MOST = 1.4
@@ -38,6 +39,24 @@ def test_an_activity_does_no_more_than_is_stored(name: str):
     if stored is None:
         pytest.skip(f"no counts are stored for Python {units.python_version()}; a {name} has {found}")
     assert not excess(found, stored[name]), f"a {name} does more than `tests/costs.json` allows"
+
+
+def late_excess(stored: Costs) -> list[str]:
+    """Return the counts of a late visit that are larger than those of an early one, by half or more."""
+    return excess({kind: float(round(each)) for kind, each in units.count_late(ACTIVITIES["visit"]).items()}, stored)
+
+
+def test_a_late_visit_of_a_run_does_no_more_than_an_early_one():
+    stored = STORED["counts"].get(units.python_version())
+    if stored is None:
+        pytest.skip(f"no counts are stored for Python {units.python_version()}")
+    assert not late_excess(stored["visit"])
+
+
+def test_work_that_begins_after_a_hundred_model_calls_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    """A run that compared each call with a bound, from the hundredth on, once went unnoticed."""
+    monkeypatch.setattr(LiveWorld, "_count_at", property(lambda _: 100, lambda *_: None), raising=False)
+    assert late_excess(units.count("visit"))
 
 
 def test_cpu_in_units_is_at_most_that_of_the_stored_figures():
