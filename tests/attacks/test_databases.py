@@ -21,6 +21,7 @@ from reyn.errors import StoreUnavailable
 from reyn.journal.postgres import schema as schemas
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
+from reyn.journal.postgres.link import Link
 from reyn.journal.postgres.schema import FORMAT, TABLES
 from tests.postgres.conftest import server
 from tests.postgres.server import PROJECT, Server
@@ -200,12 +201,20 @@ def test_schemas_of_trusted_roles_are_used(tenants: Tenants):
 # -- addresses ------------------------------------------------------------------------------------------------
 
 SECRET = "hunter2hunter2"
-SIGNS = "/?#@:[]%&=,+ "
+SIGNS = (*"/?#@:[]%&=,+ \"'\n", "%0", "%00", "%zz", "%40", "%%", "' host='", '" failed: FATAL: "')
+"""What libpq reads as an end of the password, or cannot read; it repeats in its errors what it cannot read."""
 
 
 @pytest.mark.parametrize("sign", SIGNS)
 @pytest.mark.parametrize(
-    "form", ["postgresql://me:{}@127.0.0.1:1/none", "postgres://{}:pw@h/d", "postgresql://me:{}@/d"]
+    "form",
+    [
+        "postgresql://me:{}@127.0.0.1:1/none",
+        "postgres://{}:pw@h/d",
+        "postgresql://me:{}@/d",
+        "postgresql://127.0.0.1:1/none?password={}",
+        "postgresql://me%3A{}%40127.0.0.1:1/none",
+    ],
 )
 def test_no_part_of_a_password_is_printed(form: str, sign: str):
     """Also of one that was not encoded, so that the address means something else."""
@@ -217,6 +226,8 @@ def test_no_part_of_a_password_is_printed(form: str, sign: str):
             try:
                 address = JournalAddress(url, "p")
                 printed += [str(address), repr(address)]
+                if "127.0.0.1:1/" in url:
+                    Link(address).open()
             except StoreUnavailable as error:
                 printed += [str(error), error.hint]
             for part in (SECRET[:place], SECRET[place:]):

@@ -130,4 +130,4 @@ class Server:
 
 def database_of(address: JournalAddress) -> str:
     """The name of the database at an address."""
-    return psycopg.conninfo.conninfo_to_dict(address.conninfo)["dbname"]
+    return address.parameters["dbname"]

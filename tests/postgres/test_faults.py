@@ -131,7 +131,7 @@ def contents(address: JournalAddress) -> list[Any]:
         "SELECT * FROM reyn.spending ORDER BY 1, 2",
         "SELECT * FROM reyn.removals",
     )
-    with psycopg.connect(address.conninfo) as connection:
+    with psycopg.connect(**address.parameters) as connection:
         return [connection.execute(query).fetchall() for query in queries]
 
 

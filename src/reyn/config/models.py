@@ -57,14 +57,16 @@ EngineUrl = Annotated[
 ]
 
 
-_HOST = r"(\[[^\]@]*\]|[^\[\]:/?#@,]*)(:[0-9]*)?"
+_HOST = r"(\[[^\]@]*\]|(?:[^\[\]:/?#@,%]|%2[Ff])*)(:[0-9]*)?"
+"""A host, or the folder of a socket, in which no sign but `/` is encoded."""
 _ADDRESS = re.compile(rf"(?:[^/?#@]*@)?({_HOST}(?:,{_HOST})*(?:/[^?#@]*)?)(\?[^#@]*)?\Z")
 
 
 def without_credentials(url: str) -> str:
     """Return the address of a journal or an engine as it may be printed: without user, password and parameters.
 
-    Of one that has an `@`, a `:` or a `#` where no address has it, nothing is printed: a password may have a `/`.
+    Of one that has an `@`, a `:` or a `#` where no address has it, or there an encoded sign, nothing is printed: a
+    password may have a `/`.
     """
     scheme, found, rest = url.partition("://")
     if scheme not in ("postgresql", "postgres", "temporal") or not found:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
 from reyn.config.models import without_credentials
 from reyn.errors import StoreUnavailable
 
@@ -15,13 +18,17 @@ SCHEMES = ("postgresql://", "postgres://")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _LEASE_SECONDS = 10.0
 _LEASES = (1.0, 3600.0)
+_ENCODING = (
+    "in a user name or password, `/`, `?`, `#`, `@`, `%` and spaces are written as `%2F` and so on; parameters are "
+    "those of libpq"
+)
 
 
 class JournalAddress:
     """A parsed address.
 
     Attributes:
-        conninfo: What libpq connects to. It may contain a password.
+        parameters: What libpq connects to. They may contain a password.
         schema: The schema of the project's tables. Each project of a database has its own.
         project: The name of the project.
         lease: For how many seconds a process holds its claims without renewing them.
@@ -50,16 +57,17 @@ class JournalAddress:
         if not url.startswith(SCHEMES):
             raise self._malformed("it does not begin with `postgresql://`")
         if self._shown.endswith("…"):  # libpq would name a part of the password in its error
-            raise self._malformed(
-                "in a user name or password, `/`, `?`, `#`, `@` and `%` are written as `%2F` and so on"
-            )
+            raise self._malformed(_ENCODING)
         if not _SCHEMA.fullmatch(self.schema) or self.schema.startswith("pg_"):
             raise self._malformed("`schema` is lower-case letters, digits and `_`, and does not begin with `pg_`")
         if not _LEASES[0] <= self.lease <= _LEASES[1]:
             raise self._malformed(f"`lease` is from {_LEASES[0]:g} to {_LEASES[1]:g} seconds")
         if not self.project or "\0" in self.project or not self.project.isprintable():
             raise self._malformed("`project` is the name of a project")
-        self.conninfo = urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
+        try:
+            self.parameters = conninfo_to_dict(urlunsplit(parts._replace(query=urlencode(query, quote_via=quote))))
+        except ProgrammingError:  # it repeats the part of the address that libpq cannot read, often the password
+            raise self._malformed(_ENCODING) from None
 
     def __str__(self) -> str:
         return self._shown if self.schema == "reyn" else f"{self._shown}?schema={self.schema}"

@@ -103,10 +103,7 @@ class Link:
     def _connect(self) -> PgConnection:
         if self._is_closed:
             raise psycopg.OperationalError("the journal is closed")
-        settings: dict[str, Any] = {
-            **_DEFAULTS,
-            **psycopg.conninfo.conninfo_to_dict(self.address.conninfo),
-        }
+        settings: dict[str, Any] = {**_DEFAULTS, **self.address.parameters}
         connection = psycopg.connect(autocommit=True, prepare_threshold=2, **settings)
         try:
             connection.execute(_SETTINGS, (f"pg_catalog, {self.address.schema}",))
