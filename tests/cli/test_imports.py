@@ -17,6 +17,7 @@ from reyn.cli import options
 from reyn.cli.app import app
 from reyn.config import Limits
 from reyn.journal import ENDED, Status
+from reyn.journal.listing import ShownStatus
 from reyn.runs.archive import ImportLimits
 from reyn.runs.usage import GROUPINGS
 from tests.cli.support import IN, write_answers
@@ -150,6 +151,7 @@ def test_cancel_imports_no_kernel_and_no_provider(here: Path, reyn):
 
 def test_help_texts_have_the_values_of_the_packages_that_help_does_not_import():
     assert get_args(Status) == options.STATUSES
+    assert {*options.STATUSES, *options.SHOWN_STATUSES} == {*get_args(Status), *get_args(ShownStatus)}
     assert options.ENDED == ENDED
     assert options.GROUPINGS == GROUPINGS
     assert tuple(field.name for field in msgspec.structs.fields(Limits)) == options.LIMITS

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from reyn import OSRuntime
@@ -14,7 +16,9 @@ from reyn.chat.services.snapshot_journal import read_messages
 from reyn.engines import Serving
 from reyn.errors import QueueInvalid, RunBusy, RunIdTaken, RunNotResumable, SandboxUnavailable
 from reyn.journal import MemoryJournal, decode, kinds
-from reyn.journal.registry import chain_events
+from reyn.journal.listing import RunQuery
+from reyn.journal.registry import GENESIS, chain_events
+from reyn.runs import reading
 from reyn.runtime.submitting import MAX_TAKEOVERS, REFUSED_SECONDS, drive
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.chat.support import Agent
@@ -313,3 +317,37 @@ def test_the_turn_of_a_submitted_conversation_is_aborted_from_elsewhere_and_the_
 
 def _last(rt: OSRuntime, run_id: str) -> Any:
     return reversed(list(rt.runs.events(run_id)))
+
+
+SHOWN = ("finished", "queued", "interrupted", "blocked", "running", "failed")
+"""Statuses, some of which are recorded, some only shown."""
+
+
+@pytest.mark.parametrize("count", range(1, len(SHOWN) + 1))
+def test_runs_are_listed_by_any_statuses_recorded_or_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(reading, "_PAGE", 3)
+
+    async def scenario() -> None:
+        async with open_pair(tmp_path) as rt:
+            journal = rt.services.journal
+            for number in range(4):
+                assert (await rt.run("pair", IN, run_id=f"finished-{number}")).ok
+                rt.submit("pair", IN, run_id=f"queued-{number}")
+                for kind, rules in (("interrupted", 1), ("blocked", 99)):
+                    start = msgspec.structs.replace(decode(next(rt.runs.events("finished-0"))), rules=rules)
+                    name = f"{kind}-{number}"
+                    journal.append(name, 0, chain_events(name, [start], 0, GENESIS, number))
+            every = rt.runs.all()
+            assert len(every) == 16
+            for wanted in combinations(SHOWN, count):
+                expected = {
+                    row.run_id for row in every if row.status in wanted or row.run_id.partition("-")[0] in wanted
+                }
+                query = RunQuery(wanted)
+                listed = [row.run_id for row in rt.runs.select(query)]
+                assert listed == [row.run_id for row in every if row.run_id in expected]
+                assert [row.run_id for row in rt.runs.page(query, limit=2).rows] == listed[:2]
+
+    asyncio.run(scenario())

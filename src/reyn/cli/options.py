@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Help texts contain these values of packages that help does not import. A test compares them.
 STATUSES = ("running", "finished", "failed", "limited", "waiting", "aborted", "cancelled", "blocked")
+SHOWN_STATUSES = ("queued", "interrupted")
 ENDED = ("finished", "aborted", "cancelled")
 GROUPINGS = ("day", "skill", "model", "run")
 MAX_ARCHIVE_BYTES = 256 << 20

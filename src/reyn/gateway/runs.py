@@ -19,7 +19,7 @@ from reyn.gateway.views import (
     run_details,
     run_view,
 )
-from reyn.journal.listing import RunQuery
+from reyn.journal.listing import RunQuery, ShownStatus
 from reyn.journal.registry import Status
 from reyn.kernel.runtime_types import VerifyReport
 from reyn.runs.diff import DiffReport
@@ -44,7 +44,7 @@ class RunFilter(msgspec.Struct):
     `search` are words in the names, the input, the result or the reason of a run. `top` omits sub-runs.
     """
 
-    status: tuple[Status, ...] = ()
+    status: tuple[Status | ShownStatus, ...] = ()
     skill: str | None = None
     since: int | None = None
     search: str = ""

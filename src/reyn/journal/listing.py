@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -30,11 +30,22 @@ _IDEOGRAPHS = re.compile("[぀-ヿ㐀-䶿一-鿿豈-﫿\U00020000-\U0003ffff]")
 """Scripts without spaces: each of their characters is a word."""
 
 
+ShownStatus = Literal["queued", "interrupted", "blocked"]
+"""A status that is not recorded: it depends on which processes execute runs, and on the rules that these know."""
+
+RECORDED_AS: dict[str, tuple[Status, ...]] = {
+    "queued": ("running",),
+    "interrupted": ("running",),
+    "blocked": ("running", "waiting", "limited", "failed", "blocked"),
+}
+"""The recorded statuses of runs that are shown with another one."""
+
+
 class RunQuery(msgspec.Struct, frozen=True):
     """Which runs to list, newest first.
 
     Attributes:
-        statuses: Only runs with one of these statuses; empty for any.
+        statuses: Only runs with one of these statuses, recorded or shown; empty for any. A journal reads recorded ones.
         skill: Only runs of this skill.
         since: Only runs with events since then, in microseconds since 1970.
         prefix: Only runs whose id begins like this.
@@ -42,7 +53,7 @@ class RunQuery(msgspec.Struct, frozen=True):
         search: Only runs that have these words in their names, input, result or reason.
     """
 
-    statuses: tuple[Status, ...] = ()
+    statuses: tuple[Status | ShownStatus, ...] = ()
     skill: str | None = None
     since: int | None = None
     prefix: str = ""

@@ -25,6 +25,8 @@ from reyn.journal.kinds import Charge, Question, Usage
 from reyn.journal.registry import SUPPORTED_RULES, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from reyn.journal.lifecycle import RunRow
 
 
@@ -177,6 +179,12 @@ def display_status(row: RunRow, *, is_claimed: bool) -> str:
             return "running (in sub-runs)"
         return "queued" if row.queue else "running (interrupted)"
     return row.status
+
+
+def has_shown_status(row: RunRow, wanted: Collection[str], *, is_claimed: bool) -> bool:
+    """Return whether the status of a run is one of those wanted, which may be `queued`, `interrupted` or `blocked`."""
+    shown = display_status(row, is_claimed=is_claimed)
+    return row.status in wanted or {"running (interrupted)": "interrupted"}.get(shown, shown) in wanted
 
 
 APPROVAL_DIGITS = 32

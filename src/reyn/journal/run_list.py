@@ -64,7 +64,7 @@ def read_page(source: PageSource, query: RunQuery, limit: int, after: str) -> li
     cursor = source.rows("SELECT started, run_id, id FROM runs WHERE run_id = ?", (after,)) if after else []
     # One query for each status, because an index has the runs of one status, or of a skill and a status, in order.
     is_any = query.search or (query.skill is None and not query.statuses)
-    statuses: Iterable[Status | None] = query.statuses or ((None,) if is_any else _EVERY_STATUS)
+    statuses: Iterable[str | None] = query.statuses or ((None,) if is_any else _EVERY_STATUS)
     last = cursor[0] if cursor else None
     found = [head for status in dict.fromkeys(statuses) for head in _read(source, query, limit, status, last)]
     if query.since is not None and not query.search and len(found) < limit:

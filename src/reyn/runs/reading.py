@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from reyn.errors import RunNotFound
 from reyn.journal.family import OpenQuestion, descendants, find_run, open_question, root_run
 from reyn.journal.indexing import index_runs
-from reyn.journal.listing import RunQuery
-from reyn.journal.results import RunResult, display_status
+from reyn.journal.listing import RECORDED_AS, RunQuery
+from reyn.journal.results import RunResult, display_status, has_shown_status
 from reyn.journal.summary import RunSummary, summarize, to_result
 from reyn.runs.next_action import edit_draft, next_action, question_text
 from reyn.runs.usage import Grouping, UsageReport, usage_report
@@ -94,8 +96,22 @@ class RecordedRuns:
         if after and self._journal.find(after) is None:
             raise RunNotFound(f"no run `{after}` to continue the list after; begin with the first page again")
         unindexed = index_runs(self._journal) if query.search else 0
-        rows = self._journal.page(query, limit + 1, after)
+        rows = self._rows(query, limit + 1, after)
         return RunPage(rows[:limit], rows[limit - 1].run_id if len(rows) > limit else None, unindexed)
+
+    def _rows(self, query: RunQuery, count: int, after: str) -> list[RunRow]:
+        """Return the first runs of a query. What is shown of a run is asked for as many rows as have its status."""
+        if not any(status in RECORDED_AS for status in query.statuses):
+            return self._journal.page(query, count, after)
+        recorded = dict.fromkeys(one for status in query.statuses for one in RECORDED_AS.get(status, (status,)))
+        wide, is_last = replace(query, statuses=tuple(recorded)), False
+        found: list[RunRow] = []
+        while len(found) < count and not is_last:
+            rows = self._journal.page(wide, _PAGE, after)
+            claimed = self._journal.claimed([row.run_id for row in rows])
+            found += [row for row in rows if has_shown_status(row, query.statuses, is_claimed=row.run_id in claimed)]
+            is_last, after = len(rows) < _PAGE, rows[-1].run_id if rows else ""
+        return found[:count]
 
     def select(self, query: RunQuery = _ALL) -> Iterator[RunRow]:
         """Yield the runs of a query, newest first, reading them page by page."""

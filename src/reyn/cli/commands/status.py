@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reyn.characters import clean
 from reyn.cli.groups import command
-from reyn.cli.options import GROUPINGS, STATUSES, Age, choice_option, json_option, number_option
+from reyn.cli.options import GROUPINGS, SHOWN_STATUSES, STATUSES, Age, choice_option, json_option, number_option
 from reyn.cli.output import (
     age_text,
     charge_text,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from reyn.journal import RunRow, Status
     from reyn.journal.family import OpenQuestion
     from reyn.journal.kinds import Question
+    from reyn.journal.listing import ShownStatus
     from reyn.journal.port import OpenReservation
     from reyn.journal.results import RunResult
     from reyn.runs.reading import RecordedRuns
@@ -84,9 +85,9 @@ class _Listed(NamedTuple):
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice(STATUSES),
+    type=click.Choice((*STATUSES, *SHOWN_STATUSES)),
     metavar="STATUS",
-    help=f"Only runs with this status. May be repeated. One of {', '.join(STATUSES)}.",
+    help=f"Only runs with this status. May be repeated. One of {', '.join((*STATUSES, *SHOWN_STATUSES))}.",
 )
 @click.option("--skill", metavar="NAME", help="Only runs of this skill.")
 @click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since AGE: 30m, 2h, 3d, or a date.")
@@ -108,7 +109,7 @@ def runs_command(
     from reyn.journal.listing import RunQuery
 
     runs = open_runs()
-    query = RunQuery(cast("tuple[Status, ...]", statuses), skill, since, top=top, search=search)
+    query = RunQuery(cast("tuple[Status | ShownStatus, ...]", statuses), skill, since, top=top, search=search)
     has_filter = query.has_filter
     page = runs.page(query if has_filter else replace(query, top=True), limit=limit, after=after)
     if page.unindexed:
