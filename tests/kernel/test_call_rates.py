@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Usage
-from reyn.journal.rates import RateLimits, RateNeed, RateRefusal, RateSlice, RateState, lease
+from reyn.journal.rates import RateLimits, RateNeed, RateRefusal, RateSlice, RateState, encode_rates, lease
 from reyn.kernel.world import call_rates
 from reyn.kernel.world.call_rates import CallRate, call_rate
 
@@ -161,3 +162,18 @@ def test_without_rates_nothing_is_asked_and_a_closed_journal_is_forgotten(journa
     del other
     gc.collect()
     assert seen() is None
+
+
+@pytest.mark.parametrize("count", [2**63, 2**70, 10**40, 1e9, None])
+def test_an_implausible_number_of_tokens_does_not_count(journal: SteppedJournal, count: Any):
+    """It is what a server reported. It neither blocks the endpoint nor makes the stored rates unreadable."""
+
+    async def main() -> None:
+        caller = Caller(journal, tokens=1_000)
+        for _ in range(3):
+            await caller.call(10, Usage(count, 1))
+            await caller.call(10, Usage(1, count))
+        assert caller.waits == []
+        encode_rates(journal.state)
+
+    asyncio.run(main())

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from reyn.models.streaming import StreamedCall, StreamedReply
 
 _CACHED = {"cache_control": {"type": "ephemeral"}}
+_THOUGHTS = ("thinking", "redacted_thinking")
+"""The types of blocks with thoughts."""
 _LEAST_BUDGET = 1024
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -180,7 +182,7 @@ class _Blocks:
             self._calls[index] = self._reply.add_call(str(block.get("id") or ""), str(block.get("name") or ""), whole)
         elif block.get("type") == "text":
             self._add_text(block.get("text"))
-        elif block.get("type") in ("thinking", "redacted_thinking"):
+        elif block.get("type") in _THOUGHTS:
             place = self._has_text + len(self._calls)
             self._thoughts[index] = _Thought(place, block, [str(block.get("thinking") or "")])
             self._reply.add_thought(block.get("thinking"))
@@ -299,11 +301,20 @@ def to_messages(messages: Iterable[Message], *, has_thoughts: bool = True) -> li
     def blocks_of(message: Message) -> list[dict[str, Any]]:
         blocks, thoughts = _blocks(message), message.thoughts
         if has_thoughts and thoughts is not None and thoughts.api == AnthropicModel.adapter:
-            for number, part in enumerate(thoughts.parts):
+            own = [part for part in thoughts.parts if _is_own(part)]
+            for number, part in enumerate(own):
                 blocks.insert(part["at"] + number, part["block"])
         return blocks
 
     return to_turns(messages, "assistant", "content", blocks_of)
+
+
+def _is_own(part: Any) -> bool:
+    """Return whether a part is a block of thoughts. Recorded parts may be forged: other blocks are no thoughts."""
+    match part:
+        case {"at": int(place), "block": {"type": str(kind)}}:
+            return place >= 0 and kind in _THOUGHTS
+    return False
 
 
 def to_anthropic_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:

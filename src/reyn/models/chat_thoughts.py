@@ -6,7 +6,6 @@ to a message, and `extra_content` to a tool call (Gemini). The same fields go ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -103,14 +102,16 @@ class ThoughtCollector:
 
 
 def add_thoughts(wire: dict[str, Any], thoughts: Thoughts) -> None:
-    """Add the thoughts of a server with this API to a message with tool calls, as the server sent them."""
-    for part in _own_parts(thoughts):
-        if "field" in part:
-            wire[part["field"]] = part["value"]
-        elif part["call"] < len(wire["tool_calls"]):
-            wire["tool_calls"][part["call"]]["extra_content"] = part["value"]
+    """Add the thoughts of a server with this API to a message with tool calls, as the server sent them.
 
-
-def _own_parts(thoughts: Thoughts) -> Iterator[dict[str, Any]]:
-    if thoughts.api in ("openai", "litellm"):
-        yield from thoughts.parts
+    Recorded parts may be forged: they set no other field of the message.
+    """
+    calls = wire["tool_calls"]
+    for part in thoughts.parts if thoughts.api in ("openai", "litellm") else ():
+        match part:
+            case {"field": field, "value": str(value)} if field in _TEXTS:
+                wire[field] = value
+            case {"field": field, "value": list(value)} if field in _LISTS:
+                wire[field] = value
+            case {"call": int(number), "value": value} if 0 <= number < len(calls):
+                calls[number]["extra_content"] = value

@@ -195,7 +195,7 @@ def to_gemini_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
 
 def _parts(message: Message) -> list[dict[str, Any]]:
     thoughts = message.thoughts if message.thoughts and message.thoughts.api == GeminiModel.adapter else None
-    signatures = {part["call"]: part["signature"] for part in thoughts.parts} if thoughts is not None else {}
+    signatures = _signatures(thoughts.parts) if thoughts is not None else {}
     parts: list[dict[str, Any]] = []
     if message.text or -1 in signatures:
         parts.append({"text": message.text} | ({"thoughtSignature": signatures[-1]} if -1 in signatures else {}))
@@ -207,6 +207,16 @@ def _parts(message: Message) -> list[dict[str, Any]]:
         signature = signatures.get(number) if is_signed else _SIGNATURE
         parts.append({"functionCall": function} | ({"thoughtSignature": signature} if signature else {}))
     return parts or [{"text": NO_TEXT}]
+
+
+def _signatures(parts: Iterable[Any]) -> dict[int, str]:
+    """Return the signatures by call; -1 is the text. Recorded parts may be forged, and others are left out."""
+    found: dict[int, str] = {}
+    for part in parts:
+        match part:
+            case {"call": int(number), "signature": str(signature)}:
+                found[number] = signature
+    return found
 
 
 def _image(image: Image) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import unpin_ops
 from reyn.kernel.world.run_scope import call_name
+from reyn.models.thoughts import decode_thoughts
 from reyn.runs.reader import read_run
 from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
@@ -251,8 +252,17 @@ class _Checks:
             name = getattr(value, field)
             if name is not None and not self._shape(name).startswith(_SHAPES[expected]):
                 raise ArchiveInvalid(f"{where}: content `{name[:12]}…` is not {expected}")
+        self._check_thoughts(getattr(value, "thoughts", None), where)
         for part in _parts(value):
             self._check_values(part, where)
+
+    def _check_thoughts(self, name: Any, where: str) -> None:
+        """Check the thoughts of an answer, or of a message that repeats it, if it has any."""
+        if isinstance(name, str):
+            try:
+                decode_thoughts(self._archive.blobs[name].content)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise ArchiveInvalid(f"{where}: content `{name[:12]}…` has no thoughts: {error}") from error
 
     def _shape(self, name: str) -> str:
         """Return the type of a content: `artifact` with its type, `object`, `json`, `json list`, `text` or `bytes`."""

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, ref
 from reyn.config.models import EndpointSettings
 from reyn.journal import digest
 from reyn.journal.rates import MAX_SLICE_SECONDS, SLICE_SECONDS, RateChange, RateLimits, RateNeed, RateRefusal
+from reyn.kernel.world.budgets import MAX_USAGE
 from reyn.models.endpoints import Endpoint
 
 if TYPE_CHECKING:
@@ -50,9 +51,10 @@ class RatedCall:
         self.tokens = tokens
 
     def settle(self, usage: Usage | None) -> None:
-        """Replace the estimated tokens by those that the call has used."""
+        """Replace the estimated tokens by those that the call has used, unless their number is implausible."""
         counts: tuple[Any, ...] = () if usage is None else (usage.input_tokens, usage.output_tokens)
-        if counts and all(isinstance(count, int) and count >= 0 for count in counts):  # a plugin may report anything
+        # A plugin, or a server, may report anything.
+        if counts and all(isinstance(count, int) and 0 <= count <= MAX_USAGE for count in counts):
             self.tokens = sum(counts)
 
 
