@@ -1,4 +1,4 @@
-"""Generate docs/reference from the code: errors, events, configuration, command line, ops.
+"""Generate docs/reference from the code: errors, events, configuration, command line, ops, the Python API.
 
 `python tools/docs_pages.py` writes the pages. With `--check` it writes nothing and fails if a page is out of date.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import msgspec
+from python_api import python_pages
 
 from reyn.cli.app import COMMANDS, app
 from reyn.cli.hints import EXAMPLES, full_hint
@@ -265,6 +266,7 @@ PAGES = {
     "config.md": config,
     "cli.md": cli,
     "ops.md": ops,
+    **python_pages(),
 }
 
 
@@ -278,6 +280,7 @@ def main() -> int:
         if "--check" in sys.argv:
             stale.append(name)
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if stale:
         print(f"out of date: {', '.join(stale)}; run `make docs`")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import reyn
-from reyn.config.budgets import PriceSettings
 from reyn.errors import LimitUnknown, ModelTimeout, RateLimited, RunNotResumable
 from reyn.journal import Balance, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
@@ -18,7 +17,7 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.core.limits import refusal_reason
 from reyn.kernel.world import budgets as budgets_module
 from reyn.kernel.world import llm_call_recorder
-from reyn.models import ModelAnswer, ModelRequest
+from reyn.models import ModelAnswer, ModelRequest, PriceSettings
 from reyn.models.prices import Prices, prompt_bound
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.kernel.support import Project

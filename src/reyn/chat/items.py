@@ -162,3 +162,4 @@ ChatItem = (
     | Reply
     | Stopped
 )
+"""An item of the stream of a conversation."""

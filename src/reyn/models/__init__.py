@@ -3,6 +3,7 @@
 Adapters are imported on first use.
 """
 
+from reyn.config.budgets import PriceSettings
 from reyn.models.catalog import ModelSetup
 from reyn.models.protocol import (
     Candidate,
@@ -35,6 +36,7 @@ __all__ = [
     "ModelSetup",
     "OutputMode",
     "PerformedOp",
+    "PriceSettings",
     "Role",
     "Thoughts",
     "TokenizingModel",

@@ -27,6 +27,8 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
+    """A rule denies an action, or no rule allows it."""
+
     rule: str
     reason: str
 

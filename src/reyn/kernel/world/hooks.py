@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 Mutations = Iterable[ContextMutation] | None
 Hook = Callable[["HookTurn"], Mutations | Awaitable[Mutations]]
+"""A function, plain or `async`, that is called before each model call; it returns mutations, or nothing."""
+
 Render = Callable[[NormalizedMessage], NormalizedMessage]
 
 
