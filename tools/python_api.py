@@ -256,7 +256,7 @@ def _fields(cls: type) -> Iterator[tuple[str, str]]:
     for one in _own_classes(cls):
         for statement in getattr(_node(one), "body", ()):
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                kind = ast.unparse(statement.annotation)
+                kind = _unparse(statement.annotation)
                 if not statement.target.id.startswith("_") and not kind.startswith("ClassVar"):
                     yield statement.target.id, kind
 
@@ -273,7 +273,7 @@ def _properties(cls: type) -> Iterator[tuple[str, str, str]]:
     for name, value in _members(cls).items():
         getter = value.fget if isinstance(value, property) else getattr(value, "func", None)
         if getter is not None and inspect.getdoc(getter) and (node := _definition(getter)) is not None:
-            kind = ast.unparse(node.returns) if node.returns is not None else ""
+            kind = _unparse(node.returns) if node.returns is not None else ""
             yield name, kind, " ".join(_text(getter).split())
 
 
@@ -329,17 +329,23 @@ def _signature(node: FunctionDef, name: str) -> str:
     if written.kwarg is not None:
         parts.append(f"**{_argument(written.kwarg, None)}")
     start = f"{'async ' if isinstance(node, ast.AsyncFunctionDef) else ''}def {name}("
-    end = f") -> {ast.unparse(node.returns)}: ..." if node.returns is not None else "): ..."
+    end = f") -> {_unparse(node.returns)}: ..." if node.returns is not None else "): ..."
     line = start + ", ".join(parts) + end
     return line if len(line) <= WIDTH else f"{start}\n" + "".join(f"    {part},\n" for part in parts) + end
+
+
+def _unparse(node: ast.AST) -> str:
+    """Return code with the quotes that the formatter of the repository writes."""
+    text = ast.unparse(node)
+    return text if '"' in text else text.replace("'", '"')
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:
     text = argument.arg
     if argument.annotation is not None:
-        text += f": {ast.unparse(argument.annotation)}"
+        text += f": {_unparse(argument.annotation)}"
     if default is not None:
-        text += f" = {ast.unparse(default)}" if argument.annotation is not None else f"={ast.unparse(default)}"
+        text += f" = {_unparse(default)}" if argument.annotation is not None else f"={_unparse(default)}"
     return text
 
 
@@ -399,7 +405,7 @@ def _source_comment(package: ModuleType, name: str) -> str:
 def _assigned(package: ModuleType, name: str) -> str:
     statement = _assignment(package, name)[0]
     if isinstance(statement, ast.AnnAssign):
-        return f"{name}: {ast.unparse(statement.annotation)}"
-    line = ast.unparse(statement)
+        return f"{name}: {_unparse(statement.annotation)}"
+    line = _unparse(statement)
     start, _, value = line.partition(" = ")
     return line if len(line) <= WIDTH else f"{start} = (\n    " + value.replace(" | ", "\n    | ") + "\n)"
