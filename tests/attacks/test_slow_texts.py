@@ -119,27 +119,26 @@ def test_what_lint_reads_of_a_skill_is_bounded(text: str, tmp_path: Path, monkey
     assert any("is not read" in one.message and one.code == "RYN110" for one in found)
 
 
-def pattern_steps(count: int) -> str:
-    one = "  - validate: {{schema: {{type: string, pattern: '^x{0}'}}, target: data.text}}\n"
-    return "preprocessor:\n" + "".join(one.format(number) for number in range(count))
+def pattern_steps(patterns: list[str]) -> str:
+    one = "  - validate: {{schema: {{type: string, pattern: '{0}'}}, target: data.text}}\n"
+    return "preprocessor:\n" + "".join(map(one.format, patterns))
 
 
-def pattern_conditions(count: int) -> str:
-    one = "  - expression: \"data.text.matches('^x{0}')\"\n"
-    return "preprocessor:\n" + "".join(one.format(number) for number in range(count))
+def pattern_conditions(patterns: list[str]) -> str:
+    one = "  - expression: \"data.text.matches('{0}')\"\n"
+    return "preprocessor:\n" + "".join(one.format(pattern.replace("\\", "\\\\")) for pattern in patterns)
 
 
-def pattern_schema(count: int, key: str) -> dict[str, Any]:
-    patterns = [f"^x{number}" for number in range(count)]
+def pattern_schema(patterns: list[str], key: str) -> dict[str, Any]:
     named: dict[str, Any] = {f"p{one}": {"pattern": one} for one in patterns}
     return {"type": "object", key: named if key == "properties" else dict.fromkeys(patterns, True)}
 
 
-MANY_PATTERNS: dict[str, Callable[[int], dict[str, Any]]] = {
-    "steps": lambda count: {"phase_keys": {"a": pattern_steps(count)}},
-    "conditions": lambda count: {"phase_keys": {"a": pattern_conditions(count)}},
-    "properties": lambda count: {"artifacts": {"other": pattern_schema(count, "properties")}},
-    "names": lambda count: {"artifacts": {"other": pattern_schema(count, "patternProperties")}},
+MANY_PATTERNS: dict[str, Callable[[list[str]], dict[str, Any]]] = {
+    "steps": lambda patterns: {"phase_keys": {"a": pattern_steps(patterns)}},
+    "conditions": lambda patterns: {"phase_keys": {"a": pattern_conditions(patterns)}},
+    "properties": lambda patterns: {"artifacts": {"other": pattern_schema(patterns, "properties")}},
+    "names": lambda patterns: {"artifacts": {"other": pattern_schema(patterns, "patternProperties")}},
 }
 
 
@@ -148,6 +147,18 @@ def test_the_patterns_of_a_skill_are_bounded(place: str, tmp_path: Path):
     """To compile a short pattern with classes of Unicode takes as long as a hundred thousand others."""
     allowed = skill_folder.MAX_PATTERNS
     for count in (allowed, allowed + 1):
-        folder = write_skill(tmp_path / str(count), "s", {"a": ["end"]}, **MANY_PATTERNS[place](count))
+        patterns = [f"^x{number}" for number in range(count)]
+        folder = write_skill(tmp_path / str(count), "s", {"a": ["end"]}, **MANY_PATTERNS[place](patterns))
         found = [one.message for one in lint_skill(folder) if "patterns" in one.message]
         assert bool(found) == (count > allowed), found
+
+
+@pytest.mark.parametrize("place", MANY_PATTERNS)
+@pytest.mark.parametrize("slow", [r"\p{L}{1,99}", r"(?:\P{N}\p{L}){40}", r"[\p{L}\p{N}]{0,45}x"])
+def test_patterns_that_take_long_to_compile_count_as_several(place: str, slow: str, tmp_path: Path):
+    """They would take a minute, if as many were allowed as of the others."""
+    for count in (8, 15):
+        patterns = [f"^x{number}{slow}" for number in range(count)]
+        folder = write_skill(tmp_path / str(count), "s", {"a": ["end"]}, **MANY_PATTERNS[place](patterns))
+        found = [one.message for one in lint_skill(folder) if "more than 200 patterns" in one.message]
+        assert bool(found) == (count == 15), found

@@ -12,6 +12,7 @@ import msgspec
 
 from reyn.documents import Document, DocumentError, Severity, parse_front_matter, parse_yaml
 from reyn.errors import Finding, codes
+from reyn.jsonschema.patterns import VerbosePattern, units
 from reyn.skills import older_form
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.older_form import Converted, OlderSkill
@@ -28,6 +29,8 @@ MAX_SKILL_CHARACTERS = 2_000_000
 
 MAX_PATTERNS = 200
 """The patterns in all files of a skill: to compile one can take a twentieth of a second, however short it is."""
+_LARGE_PATTERN = 100
+"""The states of a pattern that count as one more pattern: to compile them can take three milliseconds."""
 
 
 class SkillFolder:
@@ -196,20 +199,30 @@ class SkillFolder:
 
 
 def _patterns_in(value: Any) -> int:
-    """Return how many patterns the schemas and expressions of a document have, at most."""
+    """Return how many patterns the schemas and expressions of a document have, at most; a large one is several."""
     count, left = 0, [value]
     while left:
         one = left.pop()
         if isinstance(one, dict):
-            count += "pattern" in one
             named = one.get("patternProperties")
-            count += len(named) if isinstance(named, dict) else 0
+            patterns = [one["pattern"]] if "pattern" in one else []
+            patterns += named if isinstance(named, dict) else ()
+            count += sum(1 + _large_parts(pattern) for pattern in patterns)
             left += one.values()
         elif isinstance(one, list):
             left += one
-        elif isinstance(one, str):
-            count += one.count("matches")
+        elif isinstance(one, str) and (found := one.count("matches")):
+            is_slow = "\\p" in one or "\\P" in one  # other characters may belong to a text around the expression
+            count += found + (_large_parts(one) if is_slow else 0)
     return count
+
+
+def _large_parts(pattern: Any) -> int:
+    """Return how many patterns a large one counts as, besides itself; of one that is not valid, 0."""
+    try:
+        return units(pattern) // _LARGE_PATTERN if isinstance(pattern, str) else 0
+    except VerbosePattern:
+        return 0
 
 
 def is_inside_project(shared: Path) -> bool:
