@@ -59,6 +59,41 @@ def test_an_index_shows_nothing_that_only_another_run_may_read(project: Project,
     assert paths <= {"open/a.md"}
 
 
+WORDS = ("canary", "other", "notes", "password", "hunter2", "tea")
+HIDDEN_TEXTS = {
+    "nothing": [],
+    "the word alone": ["canary"],
+    "another word": ["hunter2"],
+    "all words": [" ".join(WORDS)],
+    "most passages": [f"canary hunter2 {number}" for number in range(120)],
+}
+
+
+@pytest.mark.parametrize("embedder", ["none", "static"])
+def test_no_result_depends_on_documents_that_may_not_be_read(tmp_path: Path, embedder: str):
+    """Neither which passages are found nor their order and scores: a skill could ask word by word what is in them."""
+    found = []
+    for number, (name, texts) in enumerate(HIDDEN_TEXTS.items()):
+        root = tmp_path / str(number)
+        (root / "docs").mkdir(parents=True)
+        (root / "open").mkdir()
+        (root / "reyn.yaml").write_text(f"retrieval: {{embedder: {embedder}}}\n")
+        (root / "docs/z.md").write_text("z")
+        for at, text in enumerate(texts):
+            (root / f"docs/{at}.md").write_text(f"# {text}\n\n{text}\n")
+        for at, word in enumerate(WORDS):
+            (root / f"open/{at}.md").write_text(f"{word} is one of many words in a long sentence about tea {at}.\n")
+        for skill in ("owner", "thief"):
+            write_skill(root, skill, {"a": ["end"]}, ops={"a": OPS}, phase_keys={"a": "max_act_turns: 12\n"})
+        project = Project(root)
+        run(project, "owner", write("docs", "open"), run_id="o")
+        asked = [SEARCH[0] | {"query": query} for query in (*WORDS, "canary password tea", "hunter2 notes")]
+        found.append([one["found"] for one in run(project, "thief", *asked, SEARCH[1], run_id="t") if "found" in one])
+        assert all(one["path"].startswith("open/") for result in found[-1] for one in result), name
+    assert found[0]
+    assert all(one == found[0] for one in found)
+
+
 CLEARING: list[dict[str, Any]] = [
     write(chunks=[{"text": "x"}], mode="replace"),
     write(chunks=[{"text": "x", "source": "docs/a.md"}], mode="replace"),
@@ -78,9 +113,35 @@ def test_no_write_removes_what_the_run_may_not_read(project: Project, clearing: 
     assert "docs/a.md" in {one["path"] for one in found["found"]}
 
 
+@pytest.mark.parametrize("clearing", CLEARING, ids=str)
+def test_a_write_that_replaces_needs_the_permission_to_remove(project: Project, clearing: dict[str, Any]):
+    """Also one of an empty folder, and one of texts, which others may have given."""
+    run(project, "owner", write("open"), write(chunks=[{"text": "x"}]), run_id="o")
+    before = project.journal.documents("all")
+    [denied] = run(project, "thief", clearing, run_id="t")
+    assert denied["status"] == "denied"
+    assert project.journal.documents("all") == before
+
+
+def test_texts_name_the_skill_that_gave_them(project: Project):
+    """Whatever source it states, and also if it states none."""
+    sources = ("", "a", "../owner", "/owner/a", "owner", "s/owner")
+    chunks = [{"text": f"{CANARY} {number}", "source": one} for number, one in enumerate(sources)]
+    run(project, "owner", write(chunks=[{"text": f"the {CANARY}", "source": "a"}, {"text": CANARY}]), run_id="o")
+    run(project, "thief", write(chunks=[{"text": "none"}, *chunks]), run_id="t")
+    [found] = run(project, "owner", SEARCH[0] | {"limit": 20}, run_id="p")
+    by_path = {one["path"]: one["text"] for one in found["found"]}
+    assert by_path.pop("given:owner/a") == f"the {CANARY}"
+    assert by_path.pop("given:owner") == CANARY
+    assert all(path.partition("/")[0] == "given:thief" for path in by_path)
+
+
 @pytest.mark.parametrize("clearing", CLEARING[:2], ids=str)
 def test_texts_replace_texts_alone(project: Project, clearing: dict[str, Any]):
-    run(project, "owner", write("docs", "open"), write(chunks=[{"text": "old"}]), clearing, run_id="o")
+    write_skill(project.root, "owner", {"a": ["end"]}, ops={"a": OPS}, skill_keys="permissions: {index_drop: true}\n")
+    allowed = {"index_drop": "allow"}
+    answers = [*map(act, (write("docs", "open"), write(chunks=[{"text": "old"}]), clearing)), finish()]
+    assert project.run("owner", answers, run_id="o", permissions=allowed).ok
     assert {row.path for row in project.journal.documents("all") if row.path and "given" not in row.path} == {
         "docs/a.md",
         "open/a.md",

@@ -62,7 +62,7 @@ def test_texts_of_a_run_are_indexed_and_found_by_a_vector(project: Project):
     assert (written["documents"], len(vectors["vectors"][0])) == (2, 256)
     query = {"kind": "index_query", "index": "docs", "query_vector": vectors["vectors"][0], "top_k": 1}
     [found, wrong] = run(project, query, query | {"query_vector": [1.0]}, run_id="q")
-    assert found["found"][0]["path"] == "given:docs/shop.md"  # it does not pass for the file
+    assert found["found"][0]["path"] == "given:s/docs/shop.md"  # it does not pass for the file
     assert "RYN451" in wrong["error"]
 
 

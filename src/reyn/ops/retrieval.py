@@ -17,7 +17,7 @@ from reyn.ops.budget import OpBudgetExceeded, OpFailed
 from reyn.ops.file.reading import is_folder, look_at
 from reyn.ops.file.searching import TOO_LONG, Pattern, files_below
 from reyn.ops.op import Call, Env, HoldsSecret, Plan, ProjectOp, Result, approval_of
-from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.permissions import Denied, NeedsApproval, Verdict, refusal
 from reyn.vocabulary.schemas import INTEGER, STRING, array, integer, path, single_form, text
 from reyn.workspace import FileError, Guard, Location, decode_text, kind_of, locate
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INDEX_NAME = "^[a-z][a-z0-9_-]{0,63}$"
 GIVEN = "given:"
-"""Begins the path of a document that a run gave as texts: it is no file, and does not pass for one."""
+"""Begins the path of a document that a run gave as texts: it is no file, does not pass for one, and names its skill."""
 _INDEX = text(64, min_length=1, pattern=INDEX_NAME)
 _MAX_VECTOR = 8_192
 _MAX_SKIPPED = 50
@@ -118,7 +118,8 @@ class IndexWriteOp(ProjectOp):
             ),
         },
         example={"index": "docs", "paths": ["docs"]},
-        optional_permissions=("file.read",),
+        optional_permissions=("file.read", "index_drop"),
+        advice="`mode: replace` also removes what others indexed, and needs the permission `index_drop`.",
         takes_time=True,
     )
 
@@ -126,7 +127,7 @@ class IndexWriteOp(ProjectOp):
         args = self.spec.complete(call.args)
         if ("paths" in args) == ("chunks" in args):
             raise OpFailed("give either `paths` or `chunks`")
-        verdicts = [env.gate.search(location) for location in _locations(args, env)]
+        verdicts = _write_verdicts(args, env)
         if denied := next((one for one in verdicts if isinstance(one, Denied)), None):
             return denied
         asking = " and ".join(dict.fromkeys(one.rule for one in verdicts if isinstance(one, NeedsApproval)))
@@ -135,20 +136,28 @@ class IndexWriteOp(ProjectOp):
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         args, indexes = self.spec.complete(call.args), self.project.indexes
         name, replaces = args["index"], args["mode"] == "replace"
+        for verdict in _write_verdicts(args, env):
+            if refused := refusal(verdict, approved=plan.approved):
+                return call.denied(refused)
         if "chunks" in args:
             # The documents of files stay: to remove them all, whatever the run may read, is `index_drop`.
-            documents, covers = _given(args["chunks"]), (lambda one: replaces and one.startswith(GIVEN))
-            report = await indexes.write(name, _each(documents), covers)
+            documents = _given(args["chunks"], env.gate.skill)
+            report = await indexes.write(name, _each(documents), lambda one: replaces and one.startswith(GIVEN))
             return call.ok(**_report_fields(name, report))
         bases = _locations(args, env)
-        for base in bases:
-            if refused := refusal(env.gate.search(base), approved=plan.approved):
-                return call.denied(refused)
         try:
             report = await write_files(indexes, name, bases, env, replaces=replaces, approved=plan.approved)
         except TimeoutError:
             return call.timeout(TOO_LONG)
         return call.ok(**_report_fields(name, report))
+
+
+def _write_verdicts(args: dict[str, Any], env: Env) -> list[Verdict]:
+    """Return the verdicts on what a write reads, and on what it removes besides that."""
+    verdicts = [env.gate.search(location) for location in _locations(args, env)]
+    if args["mode"] == "replace":
+        verdicts.append(env.gate.capability("index_drop", args["index"]))
+    return verdicts
 
 
 async def write_files(
@@ -211,13 +220,14 @@ async def _each(documents: Iterable[SourceDocument]) -> AsyncIterator[SourceDocu
         yield document
 
 
-def _given(chunks: list[dict[str, str]]) -> list[SourceDocument]:
-    """Return texts as documents: one of all texts of a source."""
+def _given(chunks: list[dict[str, str]], skill: str) -> list[SourceDocument]:
+    """Return texts as documents: one of all texts that a skill gives for a source."""
     from reyn.retrieval import Passage, SourceDocument
 
     by_source: dict[str, list[str]] = {}
     for chunk in chunks:
-        by_source.setdefault(f"{GIVEN}{chunk.get('source', '')}", []).append(chunk["text"])
+        source = chunk.get("source", "")
+        by_source.setdefault(f"{GIVEN}{skill}{f'/{source}' if source else ''}", []).append(chunk["text"])
 
     def reader(texts: list[str]) -> Callable[[], Any]:
         async def read() -> list[Passage]:

@@ -92,28 +92,44 @@ class IndexOverview(msgspec.Struct, frozen=True):
     changed: int
 
 
-class _Loaded:
-    """An index in memory."""
+_Placed = tuple[str, int, Passage]
+"""A passage with its document and its number there."""
 
-    def __init__(self, state: int, contents: Iterable[DocumentContent], embedded: frozenset[str], name: str) -> None:
-        self.state = state
-        self.passages: tuple[tuple[str, int, Passage], ...] = ()
-        parts: list[bytes] = []
-        self.with_vectors: list[int] = []
-        passages: list[tuple[str, int, Passage]] = []
-        for content in contents:
-            found = decode_passages(content, name)
-            if content.path in embedded and found:
-                parts.append(content.vectors)
-                self.with_vectors += range(len(passages), len(passages) + len(found))
-            passages += [(content.path, number, passage) for number, passage in enumerate(found, 1)]
+
+class _Loaded:
+    """An index in memory, or the part of one that a run may read.
+
+    Attributes:
+        passages: Its passages.
+        with_vectors: Which of them have vectors.
+        table: The vectors; `None` if there are none.
+    """
+
+    def __init__(self, passages: Iterable[_Placed], with_vectors: Iterable[int], table: Any) -> None:
         self.passages = tuple(passages)
-        self.table = _table(parts, len(self.with_vectors), name) if parts else None
-        self.ranking = Ranking[tuple[str, int, Passage]](lambda one: one[2].searched)
+        self.with_vectors = tuple(with_vectors)
+        self.table = table
+        self._ranking = Ranking[_Placed](lambda one: one[2].searched)
+        self._paths = frozenset(path for path, _, _ in self.passages)
+        self._part: tuple[frozenset[str], _Loaded] | None = None
+
+    def readable(self, allows: Callable[[str], bool]) -> _Loaded:
+        """Return the part whose documents a run may read. Nothing else has an influence on its ranks and scores."""
+        paths = frozenset(filter(allows, self._paths))
+        if paths == self._paths:
+            return self
+        if (part := self._part) is None or part[0] != paths:
+            numbers = [number for number, one in enumerate(self.passages) if one[0] in paths]
+            new = {number: place for place, number in enumerate(numbers)}
+            rows = [row for row, number in enumerate(self.with_vectors) if number in new]
+            with_vectors = [new[self.with_vectors[row]] for row in rows]
+            table = self.table[rows] if rows else None
+            part = self._part = paths, _Loaded(map(self.passages.__getitem__, numbers), with_vectors, table)
+        return part[1]
 
     def by_words(self, query: str) -> list[int]:
         """Return the passages that match best."""
-        return [at for at, _ in self.ranking.best_matches(query, self.passages, _RANKED, is_brief=True)]
+        return [at for at, _ in self._ranking.best_matches(query, self.passages, _RANKED, is_brief=True)]
 
     def by_vector(self, vector: Any) -> list[int]:
         """Return the passages with the most similar vectors."""
@@ -127,6 +143,20 @@ class _Loaded:
         best = numpy.argpartition(-scores, _RANKED)[:_RANKED] if len(scores) > _RANKED else numpy.arange(len(scores))
         best = best[numpy.lexsort((best, -scores[best]))]
         return [self.with_vectors[at] for at in best if scores[at] > 0]
+
+
+def _load(contents: Iterable[DocumentContent], embedded: frozenset[str], name: str) -> _Loaded:
+    """Return an index from what is stored of its documents. Raises `IndexDamaged`."""
+    parts: list[bytes] = []
+    with_vectors: list[int] = []
+    passages: list[_Placed] = []
+    for content in contents:
+        found = decode_passages(content, name)
+        if content.path in embedded and found:
+            parts.append(content.vectors)
+            with_vectors += range(len(passages), len(passages) + len(found))
+        passages += [(content.path, number, passage) for number, passage in enumerate(found, 1)]
+    return _Loaded(passages, with_vectors, _table(parts, len(with_vectors), name) if parts else None)
 
 
 def _table(parts: list[bytes], count: int, name: str) -> Any:
@@ -160,7 +190,7 @@ class Indexes:
     def __init__(self, journal: Callable[[], Journal], embedders: Embedders) -> None:
         self._journal = journal
         self.embedders = embedders
-        self._loaded: dict[str, _Loaded] = {}
+        self._loaded: dict[str, tuple[int, _Loaded]] = {}
         self._lock = threading.Lock()
 
     # -- writing --------------------------------------------------------------------------------------
@@ -292,20 +322,11 @@ class Indexes:
     def _ranked(
         self, loaded: _Loaded, query: str, vector: Any, limit: int, allows: Callable[[str], bool]
     ) -> tuple[Found, ...]:
-        rankings = [loaded.by_words(query)] if query else []
+        part = loaded.readable(allows)
+        rankings = [part.by_words(query)] if query else []
         if vector is not None:
-            rankings.append(loaded.by_vector(vector))
-        found: list[Found] = []
-        allowed: dict[str, bool] = {}
-        for at, score in joined(*rankings):
-            path, number, passage = loaded.passages[at]
-            if path not in allowed:
-                allowed[path] = allows(path)
-            if allowed[path]:
-                found.append(Found(path, number, passage, score))
-            if len(found) == limit:
-                break
-        return tuple(found)
+            rankings.append(part.by_vector(vector))
+        return tuple(Found(*part.passages[at], score) for at, score in joined(*rankings)[:limit])
 
     def _load(self, name: str, embedder: Embedder | None) -> tuple[_Loaded, str]:
         """Return an index in memory, as it is now, and what a reader should know about it."""
@@ -322,11 +343,10 @@ class Indexes:
         embedded = frozenset(row.path for row in rows if current and row.count and row.embedder == current)
         state = hash((current, tuple((row.path, row.digest, row.changed) for row in rows if row.path)))
         with self._lock:
-            loaded = self._loaded.pop(name, None)
-            if loaded is None or loaded.state != state:
-                contents = [one for one in journal.document_contents(name) if one.path]
-                loaded = _Loaded(state, contents, embedded, name)
-            self._loaded[name] = loaded
+            known, loaded = self._loaded.pop(name, (0, None))
+            if loaded is None or known != state:
+                loaded = _load([one for one in journal.document_contents(name) if one.path], embedded, name)
+            self._loaded[name] = state, loaded
             while len(self._loaded) > _MAX_LOADED:
                 del self._loaded[next(iter(self._loaded))]
         notes = [] if _is_complete(rows) else ["the last write of the index did not end; write it again"]
