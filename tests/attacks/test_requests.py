@@ -418,3 +418,22 @@ def test_a_skill_or_agent_names_each_secret_that_it_requires(tmp_path: Path, nam
     path.write_text(f"---\ntype: agent\nname: helper\n{keys}---\nHelp.\n")
     with pytest.raises(SkillInvalid, match="is not the name of a secret"):
         Agents(tmp_path).load("helper")
+
+
+@pytest.mark.parametrize("required", ["[A]", "[A, B]", "[]", '["*"]'])
+@pytest.mark.parametrize("above", ["[]", "[A]", '["*"]'])
+def test_a_sub_run_that_is_repeated_has_no_more_rights_than_before(tmp_path: Path, required: str, above: str):
+    """Repeated and forked on its own, it has no run above it; what that was allowed bounds it all the same."""
+    write_skill(tmp_path, "s", {"a": ["end"]}, skill_keys=f"required_credentials: {required}\n")
+    write_skill(tmp_path, "outer", {"@s": ["end"]}, skill_keys=f"required_credentials: {above}\n")
+    project = Project(tmp_path)
+    assert project.run("outer", [finish()], run_id="o").ok
+    with project.open([finish()]) as rt:
+        [child] = [row.run_id for row in rt.runs.all() if row.parent]
+        before = rt.runs.state(child).started
+        assert before.credentials is not None
+        assert rt.rerun(child, run_id="again").ok
+        assert rt.fork(child, run_id="forked").ok
+        for run in ("again", "forked"):
+            now = rt.runs.state(run).started
+            assert (now.credentials, now.requests) == (before.credentials, before.requests)

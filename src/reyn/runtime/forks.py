@@ -359,6 +359,7 @@ async def rerun(
             imported=is_imported,
             rollback=started.rollback,
             requests=_recorded(started.requests, services.journal) if started.requests else None,
+            credentials=None if is_imported else started.credentials,  # of an archive, `*` would stand for its names
             summaries=_recorded(started.summaries, services.journal) if started.summaries else None,
             history=started.history if skill.holds_conversation(skill.entry) else (),
             images=started.images,
