@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from reyn.errors import TooManyRequests
 from reyn.gateway import create_app, streams
 from reyn.gateway.access import revoke_token
 from reyn.gateway.app import OPERATIONS
@@ -207,6 +208,37 @@ def test_a_stream_ends_with_its_token(stream: str, tmp_path: Path, monkeypatch: 
                 await http.post("/api/runs/mine/cancel", json={"reason": "afterwards"})
                 rest = [await following, *[one async for one in sent]]
                 assert not any("later" in str(one) or "afterwards" in str(one) for one in rest)
+
+    asyncio.run(attempt())
+
+
+def test_a_token_does_not_take_the_streams_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also with sessions that it opens, as many as it likes."""
+    monkeypatch.setattr(streams, "MAX_STREAMS_OF_ONE", 4)
+
+    async def attempt() -> None:
+        async with serving(tmp_path, []) as served:
+            access, opened = served.site.access, []
+            token = served.token("view", name="greedy")
+            greedy = [
+                access.find(token, "", is_session=False),
+                *(access.sign_in(token, "").principal for _ in range(4)),
+            ]
+            for principal in greedy[:4]:
+                sent = aiter(streams.change_stream(served.site, principal).body_iterator)
+                await anext(sent)
+                opened.append(sent)
+            for principal in greedy:
+                with pytest.raises(TooManyRequests, match="`greedy` has 4 open streams"):
+                    streams.change_stream(served.site, principal)
+            other = access.find(served.token("view", name="other"), "", is_session=False)
+            opened.append(aiter(streams.change_stream(served.site, other).body_iterator))
+            await anext(opened[-1])
+            await opened.pop(0).aclose()
+            streams.change_stream(served.site, greedy[-1])
+            for sent in opened:
+                await sent.aclose()
+            assert not served.site.streams
 
     asyncio.run(attempt())
 

@@ -155,13 +155,13 @@ def test_a_client_that_never_reads_holds_nobody_up(tmp_path: Path):
             call = served.app(scope("/api/runs/long/stream", served.token()), receive, send)
             streaming = asyncio.ensure_future(call)
             await stuck.wait()
-            assert served.site.streams == 1
+            assert served.site.streams.total() == 1
             await http.post("/api/runs", json={"skill": "pair", "input": {"text": "in"}, "run_id": "k"})
             assert (await ended(http, "k"))["result"]["status"] == "finished"
             gone.set()
             await asyncio.wait([streaming])
             streaming.exception()  # it may have been dropped before
-            assert served.site.streams == 0
+            assert served.site.streams.total() == 0
             assert not served.site.ends
 
     run_async(work)

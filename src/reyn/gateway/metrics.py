@@ -50,7 +50,7 @@ def _lines(site: Gateway) -> Iterator[str]:
     yield from _head("reyn_executing_runs", "gauge", "Runs that clients of this process started and it executes.")
     yield f"reyn_executing_runs {site.work.count}"
     yield from _head("reyn_open_streams", "gauge", "Open streams of this process.")
-    yield f"reyn_open_streams {site.streams}"
+    yield f"reyn_open_streams {site.streams.total()}"
 
 
 _READ: tuple[Status, Status] = ("running", "waiting")

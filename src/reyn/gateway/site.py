@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from reyn.errors import AgentNotFound, RunIdInvalid, RunNotFound, TokenMissing
@@ -44,7 +45,7 @@ class Gateway:
         spending: What model calls were charged.
         changes: What changed in the journal, for streams.
         trials: Held while the cases of a skill run.
-        streams: The number of open streams.
+        streams: The number of open streams by the name of the token.
         ends: What reads runs for them.
     """
 
@@ -67,7 +68,7 @@ class Gateway:
         self.conversations = OpenConversations(runtime, self.work, self.changes)
         self.is_draining = False
         self.trials = asyncio.Lock()
-        self.streams = 0
+        self.streams = Counter[str]()
         self.ends: set[asyncio.Future[None]] = set()
 
     def principal_of(self, request: Request, scope: TokenScope | None) -> Principal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 MAX_STREAMS = 2_500
+MAX_STREAMS_OF_ONE = MAX_STREAMS // 5
+"""The streams of one token with the sessions that it opened, so that no token takes those of all others."""
 _SEND_SECONDS = 30
 """A client that reads nothing for so long is dropped. It continues from its last event."""
 _PING_SECONDS = 15
@@ -59,10 +62,13 @@ def change_stream(site: Gateway, principal: Principal) -> EventSourceResponse:
 
 
 def _response(site: Gateway, principal: Principal, events: AsyncIterator[bytes]) -> EventSourceResponse:
-    if site.streams >= MAX_STREAMS or site.is_draining:
-        raise TooManyRequests(f"the server has {site.streams} open streams")
+    if site.streams.total() >= MAX_STREAMS or site.is_draining:
+        raise TooManyRequests(f"the server has {site.streams.total()} open streams")
+    if (own := site.streams[principal.name]) >= MAX_STREAMS_OF_ONE:
+        raise TooManyRequests(f"`{principal.name}` has {own} open streams")
     events = _while_permitted(site, principal, events)
-    return EventSourceResponse(_counted(site, events), ping=_PING_SECONDS, send_timeout=_SEND_SECONDS)
+    response = _counted(site, principal.name, events)
+    return EventSourceResponse(response, ping=_PING_SECONDS, send_timeout=_SEND_SECONDS)
 
 
 async def _while_permitted(site: Gateway, principal: Principal, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -77,13 +83,13 @@ async def _while_permitted(site: Gateway, principal: Principal, events: AsyncIte
             yield event
 
 
-async def _counted(site: Gateway, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    site.streams += 1
+async def _counted(site: Gateway, name: str, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    site.streams[name] += 1
     try:
         async for event in events:
             yield event
     finally:
-        site.streams -= 1
+        site.streams -= Counter((name,))
 
 
 class _Waiting:
