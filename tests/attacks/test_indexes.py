@@ -5,11 +5,13 @@ An index is shared by all runs of a project. What one run may not read or remove
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reyn.retrieval.embedders import of_length_one
 from tests.kernel.support import Project
 from tests.support import act, file, finish, write_skill
 
@@ -92,6 +94,26 @@ def test_no_result_depends_on_documents_that_may_not_be_read(tmp_path: Path, emb
         assert all(one["path"].startswith("open/") for result in found[-1] for one in result), name
     assert found[0]
     assert all(one == found[0] for one in found)
+
+
+NUMBERS: list[Any] = [1e308, -1e308, 1e39, 2**70, 10**400, 5e-324, -0.0]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda one: f"{one:.0e}" if isinstance(one, float) else str(one)[:9])
+def test_vectors_of_any_numbers_are_compared_or_refused(project: Project, number: Any):
+    """Of a query, which a model makes up, and of a server. No result has a number that is none."""
+    (project.root / "reyn.yaml").write_text("retrieval: {embedder: static}\n")
+    queries = ([number] * 256, [number] + [0.0] * 255, [number, -number] * 128, [number])
+    asked = [SEARCH[1] | {"query_vector": query} for query in queries]
+    for result in run(project, "owner", write("open"), *asked, run_id="o"):
+        assert result["status"] in ("ok", "error")
+        assert "Warning" not in result.get("error", "")
+        assert all(0 < one["score"] < 10 for one in result.get("found", ()))
+    for rows in ([[number], [1.0]], [[number] * 3, [1.0] * 3], [[1.0], [1.0, 2.0]], [[], []], [["x"], [None]]):
+        with suppress(ValueError):
+            made = of_length_one(rows)
+            lengths = [sum(float(one) ** 2 for one in row) for row in made]
+            assert all(length == 0 or abs(length - 1) < 1e-5 for length in lengths)
 
 
 CLEARING: list[dict[str, Any]] = [

@@ -27,6 +27,8 @@ _TOKENIZER = "wordllama/tokenizers/l2_supercat_tokenizer_config.json"
 _EXTRA = "pip install 'reyn[retrieval]'"
 _BATCH = 64
 """The texts of one request to a model."""
+_MAX_TOKENS = 100_000_000
+"""A server that reports more for one request reports nothing plausible."""
 _MAX_PAUSE = 20.0
 _sleep = asyncio.sleep
 
@@ -63,11 +65,24 @@ def import_numpy() -> Any:
 
 
 def of_length_one(vectors: Any) -> Any:
-    """Return rows of length one; those that are zero stay."""
+    """Return rows of length one; those that are zero stay.
+
+    Raises:
+        ValueError: They are no rows of finite numbers, all of one length. A server or a run may have sent anything.
+    """
     numpy = import_numpy()
-    lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
+    try:
+        table = numpy.array(vectors, numpy.float64)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+    if table.ndim != 2 or not numpy.isfinite(table).all():
+        raise ValueError("they are no rows of finite numbers")
+    largest = numpy.abs(table).max(axis=1, keepdims=True, initial=0)
+    largest[largest == 0] = 1
+    table /= largest  # the square of a large number would be too large
+    lengths = numpy.linalg.norm(table, axis=1, keepdims=True)
     lengths[lengths == 0] = 1
-    return (vectors / lengths).astype(numpy.float32)
+    return (table / lengths).astype(numpy.float32)
 
 
 class StaticEmbedder:
@@ -143,11 +158,15 @@ class ModelEmbedder:
         for batch in _batches(texts):
             found = await self._ask(model, batch)
             vectors += found.vectors
-            tokens += found.tokens
-        table = numpy.array(vectors, numpy.float32)
-        if len(vectors) != len(texts) or (vectors and (table.ndim != 2 or not numpy.isfinite(table).all())):
-            raise ModelBroken(f"model `{self._key}` sent vectors that cannot be compared")
-        return Embedded(of_length_one(table) if vectors else numpy.zeros((0, 0), numpy.float32), tokens)
+            is_plausible = type(found.tokens) is int and 0 <= found.tokens <= _MAX_TOKENS
+            tokens += found.tokens if is_plausible else 0
+        try:
+            table = of_length_one(vectors) if vectors else numpy.zeros((0, 0), numpy.float32)
+        except ValueError as error:
+            raise ModelBroken(f"model `{self._key}` sent vectors that cannot be compared") from error
+        if len(table) != len(texts):
+            raise ModelBroken(f"model `{self._key}` sent {len(table)} vectors for {len(texts)} texts")
+        return Embedded(table, tokens)
 
     async def _ask(self, model: EmbeddingModel, texts: Sequence[str]) -> Embeddings:
         endpoint = self._roster.endpoint(self._settings)

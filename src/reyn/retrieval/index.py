@@ -18,7 +18,7 @@ from reyn.errors import DocumentUnreadable, IndexDamaged, IndexMissing, IndexOut
 from reyn.journal.documents import DocumentContent, DocumentRow
 from reyn.journal.wakes import microseconds
 from reyn.ranking import Ranking
-from reyn.retrieval.embedders import Embedder, Embedders, import_numpy
+from reyn.retrieval.embedders import Embedder, Embedders, import_numpy, of_length_one
 from reyn.retrieval.passages import FORM, Passage, SourceDocument
 
 if TYPE_CHECKING:
@@ -312,11 +312,12 @@ class Indexes:
         self, name: str, vector: list[float], limit: int, allows: Callable[[str], bool] = lambda _: True
     ) -> SearchResult:
         """Return the passages whose vectors are most similar to a vector; see `search`."""
-        numpy = import_numpy()
         loaded, note = await asyncio.to_thread(self._load, name, self.embedders.current)
-        given = numpy.array(vector, numpy.float32)
-        length = float(numpy.linalg.norm(given))
-        found = await asyncio.to_thread(self._ranked, loaded, "", given / (length or 1.0), limit, allows)
+        try:
+            [given] = of_length_one([vector])
+        except ValueError as error:
+            raise IndexOutdated(f"the vector of the query cannot be compared: {error}") from error
+        found = await asyncio.to_thread(self._ranked, loaded, "", given, limit, allows)
         return SearchResult(found, "vectors", note)
 
     def _ranked(
