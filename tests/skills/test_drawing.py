@@ -120,9 +120,30 @@ def test_mermaid_ids_are_not_keywords():
 
 def test_special_characters_are_escaped():
     skill = make({"a": ["end"]}, a='<b> & "c" #1')
-    assert '"<b> & #quot;c#quot; #35;1"' in to_mermaid(skill)
+    assert '"#lt;b#gt; #amp; #quot;c#quot; #35;1"' in to_mermaid(skill)
     assert r'label="<b> & \"c\" #1"' in to_dot(skill)
     assert r'label="x\\"' in to_dot(make({"a": ["end"]}, a="x\\"))
+
+
+STATEMENTS = (
+    '"]\n    click n0 href "javascript:alert(1)"\n',
+    '\n%%{init: {"securityLevel": "loose"}}%%\n',
+    "</b><img src=http://127.0.0.1/x onerror=alert(1)>",
+    "x\r\nn0 --> n9\u2028n1 --> n9",
+    '`**x**` <br/> &lt;script&gt; #lt;b#gt; " URL="javascript:alert(1)',
+    'x" image="/etc/passwd" label="\\',
+)
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_no_text_of_a_skill_is_a_statement_or_markup_of_a_drawing(text: str):
+    """Pages show Mermaid as HTML, and `dot` loads images and writes links. A text is a label, whatever it has."""
+    plain, skill = (make({"a": ["b", "end"], "b": ["end"]}, a=one) for one in ("note", text))
+    for draw, label in ((to_mermaid, r'"[^"]*"'), (to_dot, r'"(?:\\.|[^"\\])*"')):
+        shapes = [re.sub(label, "", draw(one)) for one in (plain, skill)]
+        assert shapes[0] == shapes[1]
+    drawn = to_mermaid(skill).replace("<br/>", "")
+    assert not {"<", "`", "&"} & {*drawn.replace("-->", "")}
 
 
 def test_dot_shows_loops_dashed_and_other_skills_with_a_double_border():

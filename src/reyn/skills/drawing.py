@@ -28,6 +28,8 @@ _MERMAID_SHAPES = {
     "fan_out": '[/"{}"\\]',
     "end": '((("{}")))',
 }
+_MERMAID_ENTITIES = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;"})
+"""What labels would read as the end of a text, as HTML, or as Markdown."""
 _DOT_SHAPES = {
     "phase": "shape=box",
     "skill": "shape=box peripheries=2",
@@ -190,7 +192,7 @@ def to_mermaid(skill: Skill) -> str:
     """Return the source of a flowchart. Ids are numbered, because words such as `end` are Mermaid keywords."""
 
     def escape(text: str) -> str:
-        return text.replace("#", "#35;").replace('"', "#quot;")
+        return " ".join(text.split()).translate(_MERMAID_ENTITIES)  # a line break could begin a statement
 
     ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
     begin = "<br/>".join(map(escape, ["entry", *state_lines(skill)]))
