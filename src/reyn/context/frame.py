@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reyn.vocabulary import OpSpec
 
 
-_MAX_OPTIONS = 8
+MAX_LISTED_OPTIONS = 8
 """The number of options, candidates included, above which the forms of an op are one option."""
 
 
@@ -176,7 +176,10 @@ def _option_lines(ops: tuple[OpSpec, ...], candidates: int, *, lists_targets: bo
         lists_targets: Whether to list targets. A conversation lists them with its overviews.
     """
     targets = [spec.targets if lists_targets else () for spec in ops]
-    if candidates + sum(len(named or spec.forms) for spec, named in zip(ops, targets, strict=True)) > _MAX_OPTIONS:
+    if (
+        candidates + sum(len(named or spec.forms) for spec, named in zip(ops, targets, strict=True))
+        > MAX_LISTED_OPTIONS
+    ):
         return tuple(f"{spec.kind}: {one_line(str(spec.offered()['description']))}" for spec in ops)
     lines: list[str] = []
     for spec, named in zip(ops, targets, strict=True):
