@@ -24,7 +24,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from reyn.cli.app import run_app
-from reyn.journal.opening import open_remote
+from reyn.journal.opening import JournalPlace
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -77,7 +77,7 @@ class Machines:
         """Wait until a worker executes a run; return its machine and the run."""
         names = {str(process.pid): name for name, process in self.processes.items()}
         deadline = time.monotonic() + PATIENCE
-        with closing(open_remote(self.environment["REYN_JOURNAL"], self.root)) as journal:
+        with closing(JournalPlace.of(self.root, self.environment["REYN_JOURNAL"]).open_remote()) as journal:
             while time.monotonic() < deadline:
                 for claim in journal.claims():
                     if name := names.get(claim.name.rpartition(":")[2]):

@@ -28,9 +28,9 @@ from reyn.errors import (
     UserConfigUnavailable,
 )
 from reyn.journal.database import DATABASE_FILES, DATABASE_FORMAT
+from reyn.journal.opening import JournalPlace
 from reyn.journal.port import STATE, open_reservations
-from reyn.journal.sqlite import SqliteJournal
-from reyn.journal.state_folder import file_status, has_journal, open_state
+from reyn.journal.state_folder import file_status, open_state
 from reyn.kernel.world.services import Services
 from reyn.permissions.trust import load_project
 from reyn.runtime.project import Project
@@ -39,7 +39,6 @@ from reyn.runtime.run_warnings import budget_warnings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reyn.journal import Journal
     from reyn.sandbox.process import Backend
 
 Health = Literal["ok", "warning", "broken"]
@@ -184,43 +183,36 @@ def check_trust(root: Path) -> Check:
 
 
 def check_journal(root: Path) -> Check:
-    if address := _journal_address(root):
-        return _check_remote(address, root)
-    folder = root / STATE
-    is_read_only = not os.access(folder, os.W_OK)
+    if (place := _journal_place(root)).address:
+        return _check_remote(place)
     try:
-        if not has_journal(folder):
+        if not place.has_journal:
             return Check("journal", "ok", "no runs yet")
-        journal = SqliteJournal(folder, is_read_only=is_read_only, owner=None if is_read_only else journal_key())
-        try:
+        with closing(place.open_file()) as journal:
             count, is_own = len(journal.runs()), journal.is_own()
-        finally:
-            journal.close()
     except (JournalError, UserConfigUnavailable) as error:
         return Check("journal", "broken", error.message, full_hint(error.code, error.hint))
     if not is_own:
         hint = full_hint(StoreUnavailable.code, StoreUnavailable.foreign_hint)
         return Check("journal", "warning", f"not created by you: {journal.path}", hint)
-    if not is_read_only and journal_key().new_mark() is None:
+    if not place.is_read_only and journal_key().new_mark() is None:
         hint = "Make the user configuration folder writable, so that Reyn can recognize journals of other users."
         return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
-    mode = "read-only" if is_read_only else f"format {DATABASE_FORMAT}"
+    mode = "read-only" if place.is_read_only else f"format {DATABASE_FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {journal.path}")
 
 
-def _journal_address(root: Path) -> str:
-    """Return the address of the journal; empty if it is in the state folder, or if the configuration is invalid."""
+def _journal_place(root: Path) -> JournalPlace:
+    """Return where the journal is: in the state folder if the configuration is invalid."""
     try:
-        return load_project(root).config.journal
+        return JournalPlace.of(root, load_project(root).config.journal)
     except ConfigError:
-        return ""
+        return JournalPlace.of(root)
 
 
-def _check_remote(address: str, root: Path) -> Check:
-    from reyn.journal.opening import open_remote
-
+def _check_remote(place: JournalPlace) -> Check:
     try:
-        with closing(open_remote(address, root)) as journal:
+        with closing(place.open_remote()) as journal:
             found = journal.inspect()
     except ReynError as error:
         return Check("journal", "broken", error.message, full_hint(error.code, error.hint))
@@ -236,16 +228,14 @@ def check_engine(root: Path) -> Check:
     from reyn.engines import open_engine
     from reyn.journal import MemoryJournal
 
-    address = _journal_address(root)
+    place = _journal_place(root)
     try:
         loaded = load_project(root)
         config = loaded.config
-        if not address and not config.engine:
+        if not place.address and not config.engine:
             return Check("engine", "ok", "outbox, in the journal")
         secrets = Services(root=root, config=config, trust=loaded.trust).secrets
-        from reyn.journal.opening import open_remote
-
-        with closing(open_remote(address, root) if address else MemoryJournal()) as journal:
+        with closing(place.open_remote() if place.address else MemoryJournal()) as journal:
             return Check("engine", "ok", open_engine(config.engine, journal, root.name, secrets.resolve).inspect())
     except ConfigError:  # the check of the configuration reports it
         return Check("engine", "ok", "unknown, the configuration is invalid")
@@ -259,20 +249,9 @@ def _one_line(finding: Finding) -> str:
 
 def check_budgets(root: Path) -> Check:
     """Check that no run was interrupted during a model call: its reservation counts against budgets in full."""
-    folder = root / STATE
     try:
-        if address := _journal_address(root):
-            from reyn.journal.opening import open_remote
-
-            journal: Journal = open_remote(address, root)
-        elif not has_journal(folder):
-            return Check("budgets", "ok", "nothing is reserved")
-        else:
-            journal = SqliteJournal(folder, is_read_only=not os.access(folder, os.W_OK))
-        try:
+        with closing(_journal_place(root).open_existing()) as journal:
             reservations = open_reservations(journal)
-        finally:
-            journal.close()
     except (JournalError, ConfigError):  # the check of the journal reports it
         return Check("budgets", "ok", "unknown, the journal cannot be read")
     lost = [one for one in reservations if not one.is_executing]

@@ -60,16 +60,12 @@ def print_assumed_project() -> None:
 
 def open_project(**settings: Any) -> SyncRuntime:
     """Open the project; a run creates its state folder."""
-    from reyn.runtime import OSRuntime
-
-    flags = click.get_current_context().obj
-    switches = {name: flags.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
-    return _opened(OSRuntime.open(project_root(), **switches, **chosen_settings(settings)))
+    return _opened(settings, creates_journal=True)
 
 
 def open_existing_project(**settings: Any) -> SyncRuntime:
     """Open the project for commands about existing runs: create no state folder."""
-    return open_project(journal=existing_journal(project_root()), **settings)
+    return _opened(settings, creates_journal=False)
 
 
 def open_runs(config: Config | None = None) -> RecordedRuns:
@@ -94,22 +90,20 @@ def _day_budgets(config: Config | None) -> DayBudgets:
 
 def open_journal() -> Journal:
     """Open the journal of the project, without the kernel; no state folder is created."""
-    from reyn.config.user import journal_key
-    from reyn.journal.port import STATE
-    from reyn.journal.sqlite import SqliteJournal
+    from reyn.journal.opening import JournalPlace
 
-    root = project_root().resolve()
-    if address := _journal_address():
-        from reyn.journal.opening import open_remote
-
-        journal: Journal = open_remote(address, root)
-    else:
-        journal = existing_journal(root) or SqliteJournal(root / STATE, owner=journal_key())
+    journal = JournalPlace.of(project_root().resolve(), _journal_address()).open_existing()
     click.get_current_context().call_on_close(journal.close)
     return journal
 
 
-def _opened(runtime: OSRuntime) -> SyncRuntime:
+def _opened(settings: dict[str, Any], *, creates_journal: bool) -> SyncRuntime:
+    from reyn.runtime import OSRuntime
+
+    flags = click.get_current_context().obj
+    switches = {name: flags.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
+    runtime = OSRuntime.open(project_root(), **switches, **chosen_settings(settings))
+    runtime.services.creates_journal = creates_journal
     return click.get_current_context().with_resource(_in_main_thread(runtime))
 
 
@@ -153,24 +147,6 @@ def _may_name_journal(root: Path) -> bool:
         if b"journal" in content or b"\\" in content:  # an escape may spell it
             return True
     return False
-
-
-def existing_journal(root: Path) -> Journal | None:
-    """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
-    if _journal_address():
-        return None
-    from reyn.journal import MemoryJournal
-    from reyn.journal.port import STATE
-    from reyn.journal.state_folder import has_journal
-
-    folder = root / STATE
-    if not has_journal(folder):
-        return MemoryJournal()
-    if not os.access(folder, os.W_OK):
-        from reyn.journal.sqlite import SqliteJournal
-
-        return SqliteJournal(folder, is_read_only=True)
-    return None
 
 
 def configured_project() -> LoadedProject | None:

@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import os
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.user import journal_key
 from reyn.errors import BlobMissing, CaseInvalid, IndexRefused, McpServerFailed, McpServerUnknown
 from reyn.journal.kinds import AGENT_PREFIX
+from reyn.journal.opening import JournalPlace
 from reyn.journal.port import DATABASE, STATE
-from reyn.journal.state_folder import has_journal, project_identity
+from reyn.journal.state_folder import project_identity
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import pin_model
 from reyn.lint import lint_agent
@@ -299,20 +299,13 @@ def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
         root: The project's folder.
         adopt: Whether to mark a journal that is not the user's own as such, with everything that it holds.
     """
-    folder = root / STATE
-    if not has_journal(folder) or not os.access(folder, os.W_OK):
+    place = JournalPlace.of(root, adopts=adopt)
+    if not place.has_journal or place.is_read_only:
         return JournalReport()
-    from reyn.journal.sqlite import SqliteJournal
-
-    journal = SqliteJournal(folder, owner=journal_key())
-    try:
-        if adopt:
-            journal.adopt()
+    with closing(place.open_file()) as journal:
         identity = project_identity(root)
         approvals = [approval for approval in journal.approvals() if approval.is_of(identity)]
         return JournalReport(journal.is_own(), sum(journal.count_by_status().values()), len(approvals))
-    finally:
-        journal.close()
 
 
 def _count(number: int, noun: str) -> str:

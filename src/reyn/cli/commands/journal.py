@@ -57,18 +57,15 @@ def _identity(name: str) -> str:
 
 
 def _open(name: str, *, must_exist: bool) -> Journal:
-    if "://" in name:
-        from reyn.journal.opening import open_remote
-
-        return open_remote(name, project_root().resolve())
-    from reyn.config.user import journal_key
+    from reyn.journal.opening import JournalPlace
     from reyn.journal.port import DATABASE
-    from reyn.journal.sqlite import SqliteJournal
 
+    if "://" in name:
+        return JournalPlace.of(project_root().resolve(), name).open()
     folder = Path(name)
     if must_exist and not (folder / DATABASE).is_file():
         raise UsageError(f"`{name}` has no journal", hint="Name the folder with `journal.db`, such as `.reyn`.")
-    journal = SqliteJournal(folder, owner=journal_key())
+    journal = JournalPlace(folder).open_file()
     try:
         journal.check_own()  # a copy is the user's own, with all approvals and tokens
     except BaseException:

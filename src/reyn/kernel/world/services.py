@@ -16,7 +16,7 @@ import msgspec
 
 from reyn.config import Config, ModelSettings, RunSettings
 from reyn.config.load import merge_rules, overlay_config
-from reyn.config.user import journal_key, user_config
+from reyn.config.user import user_config
 from reyn.config.values import PromptLimit
 from reyn.context.budget_log import BudgetLog
 from reyn.context.handoff import read_summaries
@@ -26,9 +26,9 @@ from reyn.errors import BlobMissing, Finding, SecretStoreUnavailable, SkillInval
 from reyn.journal import Blob, Event, Journal, MemoryJournal, kinds
 from reyn.journal.commits import SharedCommits
 from reyn.journal.kinds import AGENT_PREFIX
-from reyn.journal.opening import open_remote
+from reyn.journal.opening import JournalPlace, check_own
 from reyn.journal.port import STATE
-from reyn.journal.state_folder import has_journal, project_identity
+from reyn.journal.state_folder import project_identity
 from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.run_context import uses_handoffs
 from reyn.kernel.world.allowance import MessageCounts
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.context import NormalizedMessageList
-    from reyn.journal.sqlite import SqliteJournal
     from reyn.models import Model
     from reyn.permissions import Policy
     from reyn.permissions.trust import OpenProject, ProjectTrust
@@ -98,6 +97,7 @@ class Services:
         hooks: Functions that are called before each model call.
         added_ops: Ops besides the built-in and installed ones.
         adopts_journal: Whether to trust the journal even if another user created it.
+        creates_journal: Whether to create a journal that is missing. An empty one in memory stands for it otherwise.
         allow_shell: Whether skills that have the permission `shell` may run shell commands.
         allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
         project: The project's files. Their current rules apply; the other settings stay as they were read first.
@@ -119,6 +119,7 @@ class Services:
     hooks: tuple[Hook, ...] = ()
     added_ops: Sequence[Op] = ()
     adopts_journal: bool = False
+    creates_journal: bool = True
     allow_shell: bool = False
     allow_unsafe_python: bool = False
     project: OpenProject | None = None
@@ -143,7 +144,6 @@ class Services:
         self.budget_log = BudgetLog(root)
         self._history_content: set[str] = set()
         """Content of histories that the journal has had. Commits bring it again, so none of it may be missing."""
-        self._project_journal: SqliteJournal | None = None
         self.compile_skill = CompiledSkills(lambda: self.existing_journal, lambda: self.ops.vocabulary)
         if base is not None:
             self.config = overlay_config(base.config, self.overrides, self.added_rules)
@@ -192,14 +192,16 @@ class Services:
     @cached_property
     def journal(self) -> Journal:
         """The journal. It is opened on first use, so that a refused run creates no files."""
-        if self.base is not None or self.config.journal:
-            return self.base.journal if self.base else open_remote(self.config.journal, self.root, self.secrets.resolve)
-        from reyn.journal.sqlite import SqliteJournal
+        if self.base is not None:
+            return self.base.journal
+        return self._journal_place.open() if self.creates_journal else self._journal_place.open_existing()
 
-        journal = self._project_journal = SqliteJournal(self.state_folder, owner=journal_key())
-        if self.adopts_journal:
-            journal.adopt()
-        return journal
+    @property
+    def _journal_place(self) -> JournalPlace:
+        address = self.config.journal
+        return JournalPlace(
+            self.state_folder, address, self.secrets.resolve if address else None, adopts=self.adopts_journal
+        )
 
     @cached_property
     def commits(self) -> SharedCommits:
@@ -219,7 +221,7 @@ class Services:
     @property
     def has_journal(self) -> bool:
         """Whether the journal exists already."""
-        return bool(self.config.journal) or "journal" in vars(self.base or self) or has_journal(self.state_folder)
+        return "journal" in vars(self.base or self) or self._journal_place.has_journal
 
     @cached_property
     def identity(self) -> str:
@@ -230,8 +232,8 @@ class Services:
         """Refuse to execute or undo runs of a journal that another user created."""
         if self.base is not None:
             self.base.check_owner()
-        elif self.has_journal and self.journal is self._project_journal:
-            self._project_journal.check_own()
+        elif self.has_journal:
+            check_own(self.journal)
 
     # -- ops and skills -------------------------------------------------------------------------------
 
