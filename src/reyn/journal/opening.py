@@ -87,8 +87,12 @@ class JournalPlace:
         from reyn.config.user import journal_key
 
         journal = SqliteJournal(self.folder, owner=journal_key())
-        if self.adopts:
-            journal.adopt()
+        try:
+            if self.adopts:
+                journal.adopt()
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     def open_remote(self) -> PostgresJournal:

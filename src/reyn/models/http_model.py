@@ -8,7 +8,8 @@ and the errors themselves belong to `remote`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,17 +62,30 @@ class HttpModel(RemoteModel):
         """Send one request and read the streamed answer to its end."""
         request_format, schema = self._format_of(request)
         body = msgspec.json.encode(self._body(request, request_format, schema))
-        http, reply = self._connect(), StreamedReply(request)
+        reply = StreamedReply(request)
+        async with self._response(body, request_format) as response:
+            kind = content_type(response)
+            await self._read(response.stream, kind, self._adder(reply, request_format), reply)
+            return self._answer(reply, request_format, kind)
+
+    @asynccontextmanager
+    async def _response(
+        self, body: bytes, request_format: RequestFormat, path: str | None = None
+    ) -> AsyncIterator[Any]:
+        """Send a body, by default to the path of answers; the response is closed after the block.
+
+        Errors before the response, of the server, and while it is read become errors of models.
+        """
+        http = self._connect()
+        url = self._url if path is None else type(http.base_url)(self._base_url.rstrip("/") + path)
         try:
-            response = await http.send(http.build_request("POST", self._url, content=body), stream=True)
+            response = await http.send(http.build_request("POST", url, content=body), stream=True)
         except Exception as error:  # noqa: BLE001 - third-party code
             raise self._transport_error(error) from None  # its message may quote the key
         try:
             if response.status_code >= 300:
                 raise await self._response_error(response, request_format)
-            kind = content_type(response)
-            await self._read(response.stream, kind, self._adder(reply, request_format), reply)
-            return self._answer(reply, request_format, kind)
+            yield response
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above

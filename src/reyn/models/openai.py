@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import EffortRejected, ModelError, ResponseIncomplete
+from reyn.errors import EffortRejected, ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.chat_thoughts import ThoughtCollector, ThoughtFields
@@ -148,23 +148,9 @@ class OpenAIModel(HttpModel):
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Ask the server for the vectors of texts: `POST /embeddings`."""
-        http, request_format = self._connect(), self._formats[False, True]
-        url = type(http.base_url)(f"{self._base_url.rstrip('/')}/embeddings")
-        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
-        try:
-            response = await http.send(http.build_request("POST", url, content=msgspec.json.encode(body)), stream=True)
-        except Exception as error:  # noqa: BLE001 - third-party code
-            raise self._transport_error(error) from None  # its message may quote the key
-        try:
-            if response.status_code >= 300:
-                raise await self._response_error(response, request_format)
+        body = msgspec.json.encode({"model": self._model, "input": list(texts), "encoding_format": "float"})
+        async with self._response(body, self._formats[False, True], "/embeddings") as response:
             answer = msgspec.json.decode(await response.aread(), type=_EmbeddingAnswer)
-        except ModelError:
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            raise self._stream_error(error) from None
-        finally:
-            await response.aclose()
         found = sorted(answer.data, key=lambda one: one.index)
         sizes = {len(one.embedding) for one in found}
         if [one.index for one in found] != list(range(len(texts))) or len(sizes) > 1 or 0 in sizes:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from reyn.kernel.core.child_effects import PlanChild
     from reyn.kernel.core.effects import PlanOp
     from reyn.kernel.core.snapshot import RunState
-    from reyn.kernel.core.tape import Tape
 
 STARTING = (kinds.RunRequest, kinds.MessageRequest)
 """The requests of ops that start runs."""
@@ -146,65 +145,100 @@ class MessageCounts:
             del self._used[next(iter(self._used))]
 
 
-def within_bound(
-    planned: EventWithBlobs,
-    effect: PlanOp,
-    tape: Tape,
-    settings: RunSettings,
-    above: tuple[BudgetedRun, ...],
-    journal: Journal,
-    counts: MessageCounts,
-) -> EventWithBlobs:
-    """Return the plan of an op that starts a run, or the approval that it needs because a bound is reached."""
-    reached = _reached(tape.state, settings, above, journal, counts, f"{tape.run_id}.{effect.key}")
-    if not reached:
-        return planned
-    since = "your last message or reply" if (above or (tape.state,))[-1].is_conversation else _START
-    args, form = Blob.of(canonical(effect.args)), effect.args.get("op") or ""
-    rule = f"limits.{reached[0]}: ask after {reached[1]:,}"
-    text = f"Since {since}, {reached[2]}. `approve` goes on and begins a new count.\nop: {printable(effect.args)}\n"
-    preview = Blob.of(text.encode())
-    action = digest(canonical([f"{tape.run_id}/{effect.key}", effect.args, rule, text]))
-    required = kinds.ApprovalRequired(effect.key, effect.args["kind"], form, args.hash, rule, action, preview.hash)
-    return required, (args, preview)
+class Allowance(NamedTuple):
+    """What a run and the runs above it may lead to, and what is counted.
 
-
-def step_allowance(
-    effect: PlanChild,
-    tape: Tape,
-    settings: RunSettings,
-    above: tuple[BudgetedRun, ...],
-    journal: Journal,
-    planned: set[str],
-    counts: MessageCounts,
-) -> kinds.AllowanceReached | None:
-    """Return the limit with which a run stops before a sub-run of a step; `None` if it is not reached.
-
-    `planned` are sub-runs that the run has planned in this process.
+    Attributes:
+        state: The run.
+        settings: Its settings.
+        above: The runs above it.
+        journal: The journal, which has the list of runs.
+        counts: The calls and runs of this process.
     """
-    path, run = (budgeted_run(tape.state, settings), *above), f"{tape.run_id}.{effect.key}"
-    found = _runs_reached(tape.state, settings, path, journal, counts, run, planned)
-    if found is None and (count := count_of(tape.state, settings, above)) is not None:
-        found = counts.reached(count)
-    return None if found is None else kinds.AllowanceReached(effect.key, *found)
 
+    state: RunState
+    settings: RunSettings
+    above: tuple[BudgetedRun, ...]
+    journal: Journal
+    counts: MessageCounts
 
-def check_call(
-    state: RunState,
-    settings: RunSettings,
-    above: tuple[BudgetedRun, ...],
-    journal: Journal,
-    counts: MessageCounts,
-    run: str,
-) -> None:
-    """Raise `AllowanceExceeded` if the code of an op may not call another function, with the id `run`."""
-    path = (budgeted_run(state, settings), *above)
-    starting = [one for one in counts.starting if one.startswith(f"{path[-1].run_id}.")]
-    if (found := _runs_reached(state, settings, path, journal, counts, run, starting)) is not None:
-        name, bound, count = found
-        is_conversation = path[-1].is_conversation
-        since = "since the last message or reply of a person" if is_conversation else "since the run was started"
-        raise AllowanceExceeded(f"{count:,} runs were started {since}; `{name}` is {bound:,}")
+    def plan_within(self, planned: EventWithBlobs, effect: PlanOp) -> EventWithBlobs:
+        """Return the plan of an op that starts a run, or the approval that it needs because a bound is reached."""
+        run_id = self.state.run_id
+        reached = self._reached(f"{run_id}.{effect.key}")
+        if not reached:
+            return planned
+        since = "your last message or reply" if (self.above or (self.state,))[-1].is_conversation else _START
+        args, form = Blob.of(canonical(effect.args)), effect.args.get("op") or ""
+        rule = f"limits.{reached[0]}: ask after {reached[1]:,}"
+        text = f"Since {since}, {reached[2]}. `approve` goes on and begins a new count.\nop: {printable(effect.args)}\n"
+        preview = Blob.of(text.encode())
+        action = digest(canonical([f"{run_id}/{effect.key}", effect.args, rule, text]))
+        required = kinds.ApprovalRequired(effect.key, effect.args["kind"], form, args.hash, rule, action, preview.hash)
+        return required, (args, preview)
+
+    def stop_before(self, effect: PlanChild, planned: set[str]) -> kinds.AllowanceReached | None:
+        """Return the limit with which a run stops before a sub-run of a step; `None` if it is not reached.
+
+        `planned` are sub-runs that the run has planned in this process.
+        """
+        found = self._runs_reached(f"{self.state.run_id}.{effect.key}", planned)
+        if found is None and (count := count_of(self.state, self.settings, self.above)) is not None:
+            found = self.counts.reached(count)
+        return None if found is None else kinds.AllowanceReached(effect.key, *found)
+
+    def check_call(self, run: str) -> None:
+        """Raise `AllowanceExceeded` if the code of an op may not call another function, with the id `run`."""
+        root = self._path[-1]
+        starting = [one for one in self.counts.starting if one.startswith(f"{root.run_id}.")]
+        if (found := self._runs_reached(run, starting)) is not None:
+            name, bound, count = found
+            conversation = "since the last message or reply of a person"
+            since = conversation if root.is_conversation else "since the run was started"
+            raise AllowanceExceeded(f"{count:,} runs were started {since}; `{name}` is {bound:,}")
+
+    @property
+    def _path(self) -> tuple[BudgetedRun, ...]:
+        """The run and those above it."""
+        return budgeted_run(self.state, self.settings), *self.above
+
+    def _reached(self, run: str) -> tuple[str, int, str] | None:
+        """Return the bound that is reached: its name, its value and what was counted; `None` if there is none."""
+        if (runs := self._runs_reached(run)) is not None:
+            return *runs[:2], f"{runs[2]:,} runs were started"
+        depth, turns = limit_of(self.state, self.settings, "message_depth"), self.state.turn_depth
+        if self._path[-1].is_conversation and depth is not None and turns >= depth:
+            return "message_depth", depth, f"{turns:,} reports of runs led to one another"
+        count = count_of(self.state, self.settings, self.above)
+        if count is not None and (found := self.counts.reached(count)) is not None:
+            what = "tokens were used" if found[0] == "message_tokens" else "model calls were made"
+            return *found[:2], f"{found[2]:,} {what}"
+        return None
+
+    def _runs_reached(self, run: str, planned: Iterable[str] = ()) -> tuple[str, int, int] | None:
+        """Return the bound on runs, if it is reached: its name, its value and the runs below the root since then.
+
+        In a conversation, few runs may be started, and their list is read for each.
+        """
+        path = self._path
+        root = path[-1]
+        name = "message_runs" if root.is_conversation else "sub_runs"
+        bound = limit_of(self.state, self.settings, name)
+        if bound is None:
+            return None
+        since = max(one.person.at for one in path)
+
+        def begun() -> dict[str, int]:
+            return {row.run_id: row.started for row in self.journal.runs(f"{root.run_id}.")}
+
+        if not root.is_conversation:
+            count = self.counts.runs_below(root.run_id, since, bound, run, begun)
+        else:
+            times = begun()
+            reports = self.state.inbox.background.items()
+            waiting = {*planned, *(one for one, report in reports if report is None)}
+            count = sum(time >= since for time in times.values()) + len(waiting - times.keys())
+        return (name, bound, count) if count >= bound else None
 
 
 def count_of(state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...]) -> CallCount | None:
@@ -225,57 +259,3 @@ def count_of(state: RunState, settings: RunSettings, above: tuple[BudgetedRun, .
         if run.person.at == since:
             break
     return CallCount((run.run_id, since, run.person.usage.total), bound, used, calls_bound, calls)
-
-
-def _reached(
-    state: RunState,
-    settings: RunSettings,
-    above: tuple[BudgetedRun, ...],
-    journal: Journal,
-    counts: MessageCounts,
-    run: str,
-) -> tuple[str, int, str] | None:
-    """Return the bound that is reached: its name, its value and what was counted; `None` if there is none."""
-    path = (budgeted_run(state, settings), *above)
-    if (runs := _runs_reached(state, settings, path, journal, counts, run)) is not None:
-        return *runs[:2], f"{runs[2]:,} runs were started"
-    depth = limit_of(state, settings, "message_depth")
-    if path[-1].is_conversation and depth is not None and state.turn_depth >= depth:
-        return "message_depth", depth, f"{state.turn_depth:,} reports of runs led to one another"
-    count = count_of(state, settings, above)
-    if count is not None and (found := counts.reached(count)) is not None:
-        what = "tokens were used" if found[0] == "message_tokens" else "model calls were made"
-        return *found[:2], f"{found[2]:,} {what}"
-    return None
-
-
-def _runs_reached(
-    state: RunState,
-    settings: RunSettings,
-    path: tuple[BudgetedRun, ...],
-    journal: Journal,
-    counts: MessageCounts,
-    run: str,
-    planned: Iterable[str] = (),
-) -> tuple[str, int, int] | None:
-    """Return the bound on runs, if it is reached: its name, its value and the runs below the root since then.
-
-    In a conversation, few runs may be started, and their list is read for each.
-    """
-    root = path[-1]
-    name = "message_runs" if root.is_conversation else "sub_runs"
-    bound = limit_of(state, settings, name)
-    if bound is None:
-        return None
-    since = max(one.person.at for one in path)
-
-    def begun() -> dict[str, int]:
-        return {row.run_id: row.started for row in journal.runs(f"{root.run_id}.")}
-
-    if not root.is_conversation:
-        count = counts.runs_below(root.run_id, since, bound, run, begun)
-    else:
-        times = begun()
-        waiting = {*planned, *(one for one, report in state.inbox.background.items() if report is None)}
-        count = sum(time >= since for time in times.values()) + len(waiting - times.keys())
-    return (name, bound, count) if count >= bound else None

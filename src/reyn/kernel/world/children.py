@@ -23,7 +23,7 @@ from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.handoffs import summarize_sub_run
 from reyn.kernel.visit.run_context import credentials_of
 from reyn.kernel.world.agent_messages import AgentMessages
-from reyn.kernel.world.allowance import check_call
+from reyn.kernel.world.allowance import Allowance
 from reyn.kernel.world.child_ends import (
     TASK_STATES,
     active_counted,
@@ -260,7 +260,7 @@ class Children:
         counts = self.services.message_counts
         if self.journal.find(run) is None:
             settings = self.services.settings_of(tape.started, tape.content)
-            check_call(tape.state, settings, scope.above(), self.journal, counts, run)
+            Allowance(tape.state, settings, scope.above(), self.journal, counts).check_call(run)
         counts.starting.add(run)
         scope.calls[key] = intent
         try:

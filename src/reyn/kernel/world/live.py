@@ -33,7 +33,7 @@ from reyn.kernel.core.effects import (
     Restore,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople, People
-from reyn.kernel.world.allowance import STARTING, count_of, step_allowance, within_bound
+from reyn.kernel.world.allowance import STARTING, Allowance, count_of
 from reyn.kernel.world.budgets import CallBudget, budgeted_run, flush_whole
 from reyn.kernel.world.cancellation import Cancellation
 from reyn.kernel.world.child_tasks import TasksAhead
@@ -179,9 +179,7 @@ class LiveWorld:
                 planned = self._ops.plan(effect, op, tape)
                 body = planned[0]
                 if isinstance(body, kinds.OpStarted) and isinstance(body.request, STARTING) and not effect.approved:
-                    settings = self._services.settings_of(tape.started, tape.content)
-                    counts = self._services.message_counts
-                    return within_bound(planned, effect, tape, settings, self._above(), self._journal, counts)
+                    return self._allowance(tape).plan_within(planned, effect)
                 return planned
             case PerformOp() if effect.ahead and not tape.state.recovery.unknown_outcomes:
                 self._tasks.start_ops({one.key: self._perform_op(one, tape) for one in (effect, *effect.ahead)})
@@ -205,11 +203,7 @@ class LiveWorld:
     ) -> EventWithBlobs:
         match effect:
             case PlanChild():
-                settings = self._services.settings_of(tape.started, tape.content)
-                counts = self._services.message_counts
-                if reached := step_allowance(
-                    effect, tape, settings, self._above(), self._journal, self._planned, counts
-                ):
+                if reached := self._allowance(tape).stop_before(effect, self._planned):
                     return reached, ()
                 planned = self.children.plan(effect, tape)
                 if isinstance(planned[0], kinds.ChildStarted):
@@ -245,6 +239,10 @@ class LiveWorld:
 
         with run_scope(self._services, tape, effect.key, self._above) as scope:
             return await self._cancelled.unless(perform(), tape)
+
+    def _allowance(self, tape: Tape) -> Allowance:
+        settings = self._services.settings_of(tape.started, tape.content)
+        return Allowance(tape.state, settings, self._above(), self._journal, self._services.message_counts)
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
         if self._observers.check is None:

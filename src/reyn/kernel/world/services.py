@@ -198,10 +198,8 @@ class Services:
 
     @property
     def _journal_place(self) -> JournalPlace:
-        address = self.config.journal
-        return JournalPlace(
-            self.state_folder, address, self.secrets.resolve if address else None, adopts=self.adopts_journal
-        )
+        resolve = self.secrets.resolve if self.config.journal else None
+        return JournalPlace(self.state_folder, self.config.journal, resolve, self.adopts_journal)
 
     @cached_property
     def commits(self) -> SharedCommits:
