@@ -250,7 +250,7 @@ def _one_line(finding: Finding) -> str:
 def check_budgets(root: Path) -> Check:
     """Check that no run was interrupted during a model call: its reservation counts against budgets in full."""
     try:
-        with closing(_journal_place(root).open_existing()) as journal:
+        with closing(_journal_place(root).open(create=False)) as journal:
             reservations = open_reservations(journal)
     except (JournalError, ConfigError):  # the check of the journal reports it
         return Check("budgets", "ok", "unknown, the journal cannot be read")

@@ -92,7 +92,7 @@ def open_journal() -> Journal:
     """Open the journal of the project, without the kernel; no state folder is created."""
     from reyn.journal.opening import JournalPlace
 
-    journal = JournalPlace.of(project_root().resolve(), _journal_address()).open_existing()
+    journal = JournalPlace.of(project_root().resolve(), _journal_address()).open(create=False)
     click.get_current_context().call_on_close(journal.close)
     return journal
 

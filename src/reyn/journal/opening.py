@@ -54,23 +54,19 @@ class JournalPlace:
         """Whether the journal is in a folder that this process cannot write."""
         return not self.address and not os.access(self.folder, os.W_OK)
 
-    def open(self) -> Journal:
-        """Open the journal, which is created if needed.
+    def open(self, *, create: bool = True) -> Journal:
+        """Open the journal.
+
+        Args:
+            create: Whether to create it if it is missing; if not, an empty one in memory stands for it.
 
         Raises:
             StoreUnavailable: The address is invalid, the extra is missing, or the database cannot be used.
             StateFolderUnsafe: The state folder is not safe to use.
             SecretMissing: There is no such secret.
         """
-        return self.open_remote() if self.address else self.open_file()
-
-    def open_existing(self) -> Journal:
-        """Open the journal without creating one: an empty one in memory stands for one that is missing.
-
-        One in a folder that cannot be written is read only. Raises the errors of `open`.
-        """
-        if self.has_journal:
-            return self.open()
+        if create or self.has_journal:
+            return self.open_remote() if self.address else self.open_file()
         from reyn.journal.memory import MemoryJournal
 
         return MemoryJournal()
@@ -114,11 +110,3 @@ class JournalPlace:
                 resolve = open_secrets(origins=user_config()).resolve
             url = resolve(url)
         return PostgresJournal(JournalAddress(url, self.folder.parent.name))
-
-
-def check_own(journal: Journal) -> None:
-    """Raise `StoreUnavailable` if another user created a journal in a state folder."""
-    from reyn.journal.sqlite import SqliteJournal
-
-    if isinstance(journal, SqliteJournal):
-        journal.check_own()

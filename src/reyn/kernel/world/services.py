@@ -26,7 +26,7 @@ from reyn.errors import BlobMissing, Finding, SecretStoreUnavailable, SkillInval
 from reyn.journal import Blob, Event, Journal, MemoryJournal, kinds
 from reyn.journal.commits import SharedCommits
 from reyn.journal.kinds import AGENT_PREFIX
-from reyn.journal.opening import JournalPlace, check_own
+from reyn.journal.opening import JournalPlace
 from reyn.journal.port import STATE
 from reyn.journal.state_folder import project_identity
 from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
@@ -192,9 +192,7 @@ class Services:
     @cached_property
     def journal(self) -> Journal:
         """The journal. It is opened on first use, so that a refused run creates no files."""
-        if self.base is not None:
-            return self.base.journal
-        return self._journal_place.open() if self.creates_journal else self._journal_place.open_existing()
+        return self.base.journal if self.base else self._journal_place.open(create=self.creates_journal)
 
     @property
     def _journal_place(self) -> JournalPlace:
@@ -231,7 +229,10 @@ class Services:
         if self.base is not None:
             self.base.check_owner()
         elif self.has_journal:
-            check_own(self.journal)
+            from reyn.journal.sqlite import SqliteJournal
+
+            if isinstance(journal := self.journal, SqliteJournal):
+                journal.check_own()
 
     # -- ops and skills -------------------------------------------------------------------------------
 
