@@ -67,7 +67,7 @@ CREATE TABLE IF NOT EXISTS budget_accounts (
 CREATE TABLE IF NOT EXISTS spending (
     day TEXT NOT NULL, run_id TEXT NOT NULL, model TEXT NOT NULL, currency TEXT NOT NULL, skill TEXT NOT NULL,
     calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
-    cached_tokens INTEGER NOT NULL, cost INTEGER NOT NULL, assumed INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL, thinking_tokens INTEGER NOT NULL, cost INTEGER NOT NULL, assumed INTEGER NOT NULL,
     PRIMARY KEY (day, run_id, model, currency)) WITHOUT ROWID;
 """
 """The statements that make a new database. A database with any other definition, even in wording, is refused."""
@@ -218,7 +218,8 @@ class Database:
 
     def _copy_log(self) -> bool:
         """Copy the whole WAL into the database, in place of a transaction; return whether that was possible."""
-        self.writer.execute("ROLLBACK")
+        if self.writer.in_transaction:  # an error may have ended it
+            self.writer.execute("ROLLBACK")
         try:
             is_busy, frames, copied = self.writer.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
         except sqlite3.Error:
@@ -410,14 +411,12 @@ class Transaction:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except BaseException as error:
-            self._end()
-            self._errors.translate(error)
+            self._fail(error)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._end()
-            self._errors.translate(error)
+            self._fail(error)
             return
         try:
             if (files := self.files) is not None:  # without a call: every commit comes here
@@ -431,10 +430,19 @@ class Transaction:
                 files.log_size = log.st_size
             self._connection.execute("COMMIT")
         except BaseException as failure:
-            self._end()
-            self._errors.translate(failure)
+            self._fail(failure)
             raise
         self.lock.release()
+
+    def _fail(self, error: BaseException) -> None:
+        """End a transaction that failed, and raise the `JournalError` of the error, if there is one."""
+        try:
+            cause = error if self.files is None else self.files.cause_of(error)
+        finally:
+            self._end()
+        if cause is not error:
+            raise cause from error
+        self._errors.translate(error)
 
     def _end(self) -> None:
         """End a transaction that failed."""

@@ -8,6 +8,7 @@ identity and size of each file, at opening by the index, which a process that wa
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -72,6 +73,16 @@ class JournalFiles:
 
     def _own(self) -> list[tuple[int, ...]]:
         return [self.identities[at : at + 2] for at in (0, 2, 4)]
+
+    def cause_of(self, error: BaseException) -> BaseException:
+        """Return the error about files that were replaced or truncated, if that may be why SQLite cannot use them."""
+        if not isinstance(error, sqlite3.DatabaseError):
+            return error
+        try:
+            is_whole = self.are_current() and os.stat(self.paths[1]).st_size >= self.log_size
+        except FileNotFoundError:
+            is_whole = False
+        return error if is_whole else self.error()
 
     def are_current(self) -> bool:
         """Return whether each file is still the one that was opened."""
