@@ -77,13 +77,35 @@ def test_spending_is_shown_by_day_skill_model_and_run(spent: Path, reyn):
     assert "no usage recorded since then" in reyn("usage", "--since", "2030-01-01").out
 
 
+class Thinking(Priced):
+    async def complete(self, request):
+        return ModelAnswer((await super().complete(request)).text, Usage(1000, 100, 400, thoughts=60))
+
+
+@pytest.mark.parametrize("thinking_runs", [0, 1, 3])
+def test_thoughts_have_a_column_if_there_are_some(here: Path, reyn, thinking_runs: int):
+    write_skill(here, "s", {"one": ["end"]})
+    for number in range(3):
+        model = Thinking if number < thinking_runs else Priced
+        with SyncRuntime.open(here, model=model([finish()]), clock=Clock()) as rt:
+            assert rt.run("s", {"text": "in"}).ok
+    header, *rows = reyn("usage", "--by", "run").out.splitlines()
+    assert ("THOUGHTS" in header) is bool(thinking_runs)
+    counts = [60] * thinking_runs + [0] * (3 - thinking_runs)
+    total = json.loads(reyn("usage", "--by", "run", "--json").out)["total"]["thinking_tokens"]
+    assert total == sum(counts)
+    if thinking_runs:
+        column = header.split().index("THOUGHTS")
+        assert sorted(int(row.split()[column]) for row in rows[:3]) == sorted(counts)
+
+
 def test_usage_as_json_has_exact_amounts(spent: Path, reyn):
     found = json.loads(reyn("usage", "--by", "run", "--json").out)
     assert [row["name"] for row in found["rows"]] == ["day-1", "day-2", "day-3"]
     assert found["rows"][0]["costs"] == {"USD": "0.0048"}
     assert found["total"] == {
         "name": "total", "calls": 5, "input_tokens": 4010, "cached_tokens": 1600, "output_tokens": 405,
-        "costs": {"USD": "0.0096"}, "unpriced": 1, "assumed": 0,
+        "thinking_tokens": 0,         "costs": {"USD": "0.0096"}, "unpriced": 1, "assumed": 0,
     }  # fmt: skip
     assert {(one["limit"], one["skill"], one["cap"]) for one in found["budgets"]} == {
         ("day_tokens", None, 50000), ("day_cost", None, "1"), ("skill_day_cost", "s", "0.5"),

@@ -145,7 +145,7 @@ def test_totals_are_those_of_all_charges_and_earlier_days_are_read_once(steps: l
     spending = ChargedSoFar(lambda days: f"2026-01-{today - days:02}")
     for advance, skill, tokens in steps:
         today = min(28, today + advance)
-        row = SpendRow(f"2026-01-{today:02}", "r", "m", "USD", skill, 1, tokens, 1, 0, 7)
+        row = SpendRow(f"2026-01-{today:02}", "r", "m", "USD", skill, 1, tokens, 1, 0, 0, 7)
         journal.rows.append(row)
         found = spending.totals(journal)  # type: ignore[arg-type]
         for name in ("a", "b"):

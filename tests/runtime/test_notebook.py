@@ -136,7 +136,7 @@ def values_of(text: str, *, is_short: bool = False) -> Iterator[InNotebook]:
         yield DiffReport(text, text, 1, cause, text, text, decision, decision, (text, text))
         yield DiffReport(text, text, 1, cause, text, skill=(text,) * 90)
     yield DiffReport(text, text, 1)
-    row = UsageRow(text, 10**12, 1, 1, 1, {text: 1, "USD": 10**12}, 1, 1)
+    row = UsageRow(text, 10**12, 1, 1, 1, 1, {text: 1, "USD": 10**12}, 1, 1)
     for by in GROUPINGS[:most]:
         yield UsageReport(by, (row,) * 90, row, text, (BudgetStatus(text, text, 1, 1, 1, text),) * 90)
 

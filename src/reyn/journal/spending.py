@@ -42,6 +42,7 @@ class SpendRow(msgspec.Struct, frozen=True, array_like=True):
         input_tokens: Tokens of prompts.
         output_tokens: Tokens of answers.
         cached_tokens: The part of the input that a prompt cache served.
+        thinking_tokens: The part of the output that models thought before their answers, as far as it was reported.
         cost: Money, in billionths of the currency.
         assumed: The calls that were charged in full, because the model reported no usage or their outcome is unknown.
     """
@@ -55,6 +56,7 @@ class SpendRow(msgspec.Struct, frozen=True, array_like=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    thinking_tokens: int = 0
     cost: int = 0
     assumed: int = 0
 
@@ -69,6 +71,7 @@ class SpendRow(msgspec.Struct, frozen=True, array_like=True):
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            thinking_tokens=self.thinking_tokens + other.thinking_tokens,
             cost=self.cost + other.cost,
             assumed=self.assumed + other.assumed,
         )
@@ -168,6 +171,7 @@ def _row(run_id: str, skill: str, reserved: BudgetReserved, settled: BudgetSettl
         usage.input_tokens,
         usage.output_tokens,
         usage.cached_tokens,
+        usage.thinking_tokens,
         settled.cost or 0,
         int(settled.is_assumed),
     )

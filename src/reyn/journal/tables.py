@@ -101,10 +101,12 @@ INSERT INTO budget_accounts VALUES (?, ?, ?, ?, ?) ON CONFLICT (account) DO UPDA
     reserved_tokens = reserved_tokens + excluded.reserved_tokens, reserved_cost = reserved_cost + excluded.reserved_cost
 """
 _CHARGE = """
-INSERT INTO spending VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (day, run_id, model, currency) DO UPDATE SET
+INSERT INTO spending VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (day, run_id, model, currency) DO UPDATE SET
     calls = calls + excluded.calls, input_tokens = input_tokens + excluded.input_tokens,
     output_tokens = output_tokens + excluded.output_tokens, cached_tokens = cached_tokens + excluded.cached_tokens,
-    cost = cost + excluded.cost, assumed = assumed + excluded.assumed
+    thinking_tokens = thinking_tokens + excluded.thinking_tokens, cost = cost + excluded.cost,
+    assumed = assumed + excluded.assumed
 """
 BALANCE = "SELECT tokens, cost, reserved_tokens, reserved_cost FROM budget_accounts WHERE account = ?"
 

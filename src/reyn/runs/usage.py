@@ -30,6 +30,7 @@ class UsageRow(msgspec.Struct, frozen=True):
         input_tokens: Tokens of prompts.
         output_tokens: Tokens of answers.
         cached_tokens: The part of the input that a prompt cache served.
+        thinking_tokens: The part of the output that models thought before their answers, as far as it was reported.
         costs: Billionths of each currency, by currency.
         unpriced: The calls whose price is unknown.
         assumed: The calls that were charged in full, because the model reported no usage or the answer was lost.
@@ -40,6 +41,7 @@ class UsageRow(msgspec.Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    thinking_tokens: int = 0
     costs: dict[str, int] = {}
     unpriced: int = 0
     assumed: int = 0
@@ -60,6 +62,7 @@ class UsageRow(msgspec.Struct, frozen=True):
             self.input_tokens + charge.input_tokens,
             self.output_tokens + charge.output_tokens,
             self.cached_tokens + charge.cached_tokens,
+            self.thinking_tokens + charge.thinking_tokens,
             costs,
             self.unpriced + (0 if charge.currency else charge.calls),
             self.assumed + charge.assumed,
@@ -112,27 +115,35 @@ def budget_text(status: BudgetStatus) -> str:
     return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
 
 
-_COLUMNS = ("calls", "input", "cached", "output", "cost")
+_COLUMNS = {"calls": "calls", "input": "input_tokens", "cached": "cached_tokens", "output": "output_tokens"}
+_THOUGHTS = {"thoughts": "thinking_tokens"}
+
+
+def usage_columns(report: UsageReport) -> tuple[str, ...]:
+    """Return the names of the columns of a table; thoughts, a part of the output, have one if there are some."""
+    return (*_COLUMNS, *(_THOUGHTS if report.total.thinking_tokens else ()), "cost")
+
+
+def usage_cells(row: UsageRow, columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the cells of a row of the table, without its name."""
+    fields = _COLUMNS | _THOUGHTS
+    return tuple(f"{getattr(row, fields[name]):,}" if name in fields else cost_text(row) for name in columns)
 
 
 @mimebundle.register(UsageReport)
 def _(report: UsageReport) -> MimeBundle:
     listed = report.rows[-MAX_LINES:] if report.by == "day" else report.rows[:MAX_LINES]
     most = max((row.tokens for row in listed), default=0) or 1
-    rows = [(row, _cells(row)) for row in (*listed, report.total)]
+    columns = usage_columns(report)
+    rows = [(row, usage_cells(row, columns)) for row in (*listed, report.total)]
     hidden = len(report.rows) - len(listed)
     notes = [] if report.rows else ["no usage recorded"]
     notes += [f"{hidden:,} more"] if hidden else []
     notes += [budget_text(status) for status in report.budgets[:MAX_LINES]]
-    text = aligned([(report.by, *_COLUMNS), *((row.name, *cells) for row, cells in rows)])
+    text = aligned([(report.by, *columns), *((row.name, *cells) for row, cells in rows)])
     bars = [(row.name, *cells, _bar(row.tokens / most) if row is not report.total else "") for row, cells in rows]
-    html = html_table((report.by, *_COLUMNS, "tokens"), bars)
+    html = html_table((report.by, *columns, "tokens"), bars)
     return bundle("\n".join((text, *notes)), html, *(element("div", note) for note in notes))
-
-
-def _cells(row: UsageRow) -> tuple[str, ...]:
-    counts = (row.calls, row.input_tokens, row.cached_tokens, row.output_tokens)
-    return (*(f"{count:,}" for count in counts), cost_text(row))
 
 
 def _bar(part: float) -> Html:

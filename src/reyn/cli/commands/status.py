@@ -283,7 +283,7 @@ def usage_command(by: str, since: int | None, format: str, limit: int | None) ->
 
 def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited: bool) -> Iterator[Printed]:
     from reyn.cli.charts import usage_svg, usage_text
-    from reyn.runs.usage import budget_text, cost_text
+    from reyn.runs.usage import budget_text, usage_cells, usage_columns
 
     if form == "svg":
         yield Raw(usage_svg(report))
@@ -296,8 +296,9 @@ def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited:
         yield Raw(usage_text(report, columns))
     else:
         listed = [*report.rows, report.total] if len(report.rows) > 1 or has_total else report.rows
-        rows = [(row.name, *(f"{count:,}" for count in _counts(row).values()), cost_text(row)) for row in listed]
-        yield from table_lines((report.by.upper(), "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"), rows, columns)
+        names = usage_columns(report)
+        rows = [(row.name, *usage_cells(row, names)) for row in listed]
+        yield from table_lines((report.by.upper(), *map(str.upper, names)), rows, columns)
         if report.total.assumed:
             calls = "call" if report.total.assumed == 1 else "calls"
             yield f"{report.total.assumed:,} {calls} without a reported usage, charged in full"
@@ -306,7 +307,8 @@ def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited:
 
 
 def _counts(row: UsageRow) -> dict[str, int]:
-    return {name: getattr(row, name) for name in ("calls", "input_tokens", "cached_tokens", "output_tokens")}
+    names = ("calls", "input_tokens", "cached_tokens", "output_tokens", "thinking_tokens")
+    return {name: getattr(row, name) for name in names}
 
 
 def _row_json(row: UsageRow) -> dict[str, Any]:

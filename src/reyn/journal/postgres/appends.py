@@ -83,10 +83,12 @@ WHERE 1 / (CASE WHEN (SELECT count(*) FROM posted) = %(posted)s OR NOT EXISTS (S
 """
 _BLOBS = "INSERT INTO blobs SELECT * FROM unnest(%s::bytea[], %s::bytea[]) ON CONFLICT DO NOTHING"
 _CHARGE = """
-INSERT INTO spending AS s VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (day, run_id, model, currency)
-DO UPDATE SET calls = s.calls + excluded.calls, input_tokens = s.input_tokens + excluded.input_tokens,
+INSERT INTO spending AS s VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (day, run_id, model, currency) DO UPDATE SET
+    calls = s.calls + excluded.calls, input_tokens = s.input_tokens + excluded.input_tokens,
     output_tokens = s.output_tokens + excluded.output_tokens, cached_tokens = s.cached_tokens + excluded.cached_tokens,
-    cost = s.cost + excluded.cost, assumed = s.assumed + excluded.assumed
+    thinking_tokens = s.thinking_tokens + excluded.thinking_tokens, cost = s.cost + excluded.cost,
+    assumed = s.assumed + excluded.assumed
 """
 STORE_WAKES = """
 INSERT INTO wakes (run_id, due, queue, priority, held_until)

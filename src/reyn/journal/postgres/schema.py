@@ -84,7 +84,7 @@ CREATE TABLE shares (
 CREATE TABLE spending (
     day text COLLATE "C", run_id text COLLATE "C", model text COLLATE "C", currency text COLLATE "C",
     skill text NOT NULL, calls bigint NOT NULL, input_tokens bigint NOT NULL, output_tokens bigint NOT NULL,
-    cached_tokens bigint NOT NULL, cost bigint NOT NULL, assumed bigint NOT NULL,
+    cached_tokens bigint NOT NULL, thinking_tokens bigint NOT NULL, cost bigint NOT NULL, assumed bigint NOT NULL,
     PRIMARY KEY (day, run_id, model, currency));
 """
 _FOREIGN_OWNER = """
