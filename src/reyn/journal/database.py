@@ -138,7 +138,7 @@ class Database:
                 raise StateFolderUnsafe(f"`{self.path}` was replaced while it was opened", hint="Try again.")
             if not is_read_only:
                 paths = [os.fspath(self.path.with_name(name)) for name in DATABASE_FILES]
-                self.transaction.files = JournalFiles((paths[0], paths[1], paths[2]), self._copy_log)
+                self.errors.files = JournalFiles((paths[0], paths[1], paths[2]), self._copy_log)
             on_failure.pop_all()
 
     def _prepare(self, owner: Owner | None) -> None:
@@ -258,7 +258,7 @@ class Database:
     def close(self, *, is_changed: bool) -> None:
         """Wait for a commit in progress, then close. Checkpoint first, or short-lived processes would grow the WAL."""
         with self.transaction.lock, self._read_lock:
-            files = self.transaction.files
+            files = self.errors.files
             is_current = self.folder.is_at(self.folder.path) and (files is None or files.are_current())
             if self._is_open and not is_current:
                 self._abandon()
@@ -375,6 +375,8 @@ class TranslatedErrors:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.files: JournalFiles | None = None
+        """The files that were opened, when they are."""
 
     def __enter__(self) -> None:
         pass
@@ -385,10 +387,16 @@ class TranslatedErrors:
 
     def translate(self, error: BaseException) -> None:
         """Raise the `JournalError` of an error, if there is one."""
+        self.translate_cause(error, may_copy=False)
         if isinstance(error, sqlite3.OperationalError | OSError):
             raise StoreUnavailable(f"the journal `{self._path}` cannot be used: {error}") from error
         if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError | RowDamaged):
             raise StoreDamaged(f"the journal `{self._path}` is damaged: {error}") from error
+
+    def translate_cause(self, error: BaseException, *, may_copy: bool) -> None:
+        """Raise a `JournalError` if files that were replaced or truncated may be the cause of an error."""
+        if self.files is not None and (cause := self.files.cause_of(error, may_copy=may_copy)) is not error:
+            raise cause from error
 
 
 class Transaction:
@@ -401,8 +409,6 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors) -> None:
         self.lock = threading.Lock()
         self.on_failure: Callable[[], None] = lambda: None
-        self.files: JournalFiles | None = None
-        """The files that were opened, when they are."""
         self._connection = connection
         self._errors = errors
 
@@ -419,7 +425,7 @@ class Transaction:
             self._fail(error)
             return
         try:
-            if (files := self.files) is not None:  # without a call: every commit comes here
+            if (files := self._errors.files) is not None:  # without a call: every commit comes here
                 try:
                     file, log, index = map(os.stat, files.paths)
                 except FileNotFoundError:
@@ -437,11 +443,9 @@ class Transaction:
     def _fail(self, error: BaseException) -> None:
         """End a transaction that failed, and raise the `JournalError` of the error, if there is one."""
         try:
-            cause = error if self.files is None else self.files.cause_of(error)
+            self._errors.translate_cause(error, may_copy=True)
         finally:
             self._end()
-        if cause is not error:
-            raise cause from error
         self._errors.translate(error)
 
     def _end(self) -> None:

@@ -59,8 +59,12 @@ class JournalFiles:
                 hint="Nothing that was committed is lost. Continue in a new process.",
             )
 
-    def error(self) -> StoreUnavailable:
-        """Return the error about files that are not those that were opened, or about a log that became shorter."""
+    def error(self, *, may_copy: bool = True) -> StoreUnavailable:
+        """Return the error about files that are not those that were opened, or about a log that became shorter.
+
+        Args:
+            may_copy: The log may be copied into the database, in place of the transaction in progress.
+        """
         files = zip(self.paths, self._own(), strict=True)
         gone = next((path for path, identity in files if _identity(path) != identity), None)
         if gone is None:
@@ -69,31 +73,31 @@ class JournalFiles:
                 hint="Nothing more is recorded. Put the file back, then resume the run.",
             )
         message = f"the journal `{gone}` was deleted, moved or replaced while it was in use"
-        return StoreUnavailable(message, hint=self._rescue())
+        return StoreUnavailable(message, hint=self._rescue(may_copy=may_copy))
 
     def _own(self) -> list[tuple[int, ...]]:
         return [self.identities[at : at + 2] for at in (0, 2, 4)]
 
-    def cause_of(self, error: BaseException) -> BaseException:
+    def cause_of(self, error: BaseException, *, may_copy: bool) -> BaseException:
         """Return the error about files that were replaced or truncated, if that may be why SQLite cannot use them."""
         if not isinstance(error, sqlite3.DatabaseError):
             return error
         try:
-            is_whole = self.are_current() and os.stat(self.paths[1]).st_size >= self.log_size
+            is_whole = self.are_current() and os.stat(self.paths[1]).st_size >= self.log_size  # noqa: PTH116
         except FileNotFoundError:
             is_whole = False
-        return error if is_whole else self.error()
+        return error if is_whole else self.error(may_copy=may_copy)
 
     def are_current(self) -> bool:
         """Return whether each file is still the one that was opened."""
         return [_identity(path) for path in self.paths] == self._own()
 
-    def _rescue(self) -> str:
-        """Copy the log into the database, if it is only the log that is gone. Returns what to do."""
+    def _rescue(self, *, may_copy: bool) -> str:
+        """Copy the log into the database, if it may be and only the log is gone. Returns what to do."""
         (database, log, index), own = map(_identity, self.paths), self._own()
         if database == own[0]:
             is_alone = index in (_GONE, own[2])  # no other process has opened the database since
-            if log == own[1] or (log == _GONE and is_alone and self._copy_log()):
+            if log == own[1] or (log == _GONE and is_alone and may_copy and self._copy_log()):
                 return (
                     "Nothing more is recorded, and nothing that was committed is lost. Resume the run in a new process."
                 )
