@@ -148,6 +148,8 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "notify.link": ("notify: {command: [prog], link: 'http://a'}", lambda c: c.notify is None),
     "journal": ("journal: 'postgresql://user:password@127.0.0.1:9/db'", lambda c: c.journal == ""),
     "engine": ("engine: 'temporal://127.0.0.1:9/default'", lambda c: c.engine == ""),
+    "environments.requirements": ("environments: {a: {requirements: a.txt}}", lambda c: c.environments == {}),
+    "environments.path": ("environments: {a: {path: /opt/a}}", lambda c: c.environments == {}),
     "retrieval.embedder": ("retrieval: {embedder: 'local:a.gguf'}", lambda c: c.retrieval == RetrievalSettings()),
     "sandbox.backend": ("sandbox: {backend: landlock}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.seconds": ("sandbox: {seconds: 601}", lambda c: c.sandbox == SandboxSettings()),

@@ -38,6 +38,7 @@ COMMANDS = {
     "agent": "Create, list, show and remove agents.",
     "memory": "List, show, edit, remove and search what agents remember.",
     "index": "Write, list, search and drop search indexes of documents.",
+    "env": "Make, list and show environments with packages for skills.",
     "run": "Start a run of a skill.",
     "runs": "List runs.",
     "show": "Show what a run did, step by step.",

@@ -32,6 +32,8 @@ NEXT_COMMANDS = {
     "RYN311": "`reyn secret allow {secret} {origin}` binds it.",
     "RYN330": "`reyn doctor` reports the sandboxes of this machine.",
     "RYN331": "`reyn resume RUN --retry` retries it.",
+    "RYN333": "`reyn env list` lists the environments, `reyn env make NAME` makes one.",
+    "RYN334": "`reyn env show NAME` shows it, `reyn env make NAME` makes it.",
     "RYN401": "`reyn runs` lists the runs.",
     "RYN402": "`reyn events RUN` shows the progress of the run.",
     "RYN403": "`reyn show RUN` prints the status.",
@@ -67,6 +69,9 @@ NEXT_COMMANDS = {
     "RYN735": "`reyn mcp test SERVER` connects and asks.",
     "RYN736": "`reyn mcp add NAME -- COMMAND` adds one; `reyn mcp list` lists them.",
     "RYN737": "`reyn mcp test SERVER` tries again.",
+    "RYN740": "`reyn env lock NAME` writes versions and hashes.",
+    "RYN741": "`reyn env lock NAME` writes the requirements, `reyn env make NAME --allow-source` builds from source.",
+    "RYN742": "`reyn env list` lists the environments.",
     "RYN900": "`reyn --debug COMMAND` prints the traceback.",
 }
 """The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint
@@ -101,6 +106,8 @@ EXAMPLES = {
     "RYN311": ("reyn secret allow OPENAI_API_KEY https://api.openai.com",),
     "RYN330": ("reyn doctor",),
     "RYN331": ("reyn doctor", "reyn resume order-17 --retry"),
+    "RYN333": ("reyn env list", "reyn env make office"),
+    "RYN334": ("reyn env show office", "reyn env make office"),
     "RYN401": ("reyn runs", "reyn show order-17"),
     "RYN402": ("reyn events order-17", "reyn cancel order-17"),
     "RYN403": ("reyn show order-17",),
@@ -157,6 +164,9 @@ EXAMPLES = {
     "RYN735": ("reyn mcp test notes",),
     "RYN736": ("reyn mcp add notes -- python notes_server.py", "reyn mcp list"),
     "RYN737": ("reyn mcp test notes",),
+    "RYN740": ("reyn env lock office",),
+    "RYN741": ("reyn env lock office", "reyn env make office", "reyn env make office --allow-source"),
+    "RYN742": ("reyn env list",),
     "RYN900": ("reyn --debug show order-17",),
 }
 """Commands for a code. `order-17` stands for a run of the reader's project."""

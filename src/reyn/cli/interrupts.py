@@ -12,7 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 if TYPE_CHECKING:
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 _GRACE_SECONDS = 1.5
 """How long a second Ctrl-C counts after the first one has stopped the run."""
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Exit on SIGTERM with cleanup, so that the pip subprocess ends, too."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class ExitGuard:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import msgspec
 
 from reyn.config.budgets import BudgetsSettings, Caps, skill_caps
+from reyn.config.environments import EnvironmentName, EnvironmentSettings
 from reyn.config.models import (
     EndpointName,
     EndpointSettings,
@@ -245,6 +246,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         python: Python steps. `sandbox` is where safe ones run: `auto` is Monty for modules that it can run, and CPython
             in the process sandbox for all others; `process` is always CPython; `monty` is always Monty, and steps that
             need more fail. `seconds` is the time of a step without a `timeout` of its own, within `sandbox.seconds`.
+        environments: Python environments with packages, which skills name: `{NAME: {requirements: FILE}}` is made from
+            a requirements file with hashes, `{NAME: {path: FOLDER}}` is a virtual environment that exists. A run never
+            makes or changes one. Needs trust in the project.
         context: The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`,
             `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens` and
             `ask_handoff`. `null` means none. `max_prompt_tokens` limits the whole prompt of a phase, at most to the
@@ -292,7 +296,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
         model="model",
-        entry="models notify",
+        entry="models notify environments",
         rules="permissions",
         code="tools",
         server="journal engine",
@@ -314,6 +318,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: tuple[ToolName, ...] = ()
     sandbox: SandboxSettings = SandboxSettings()
     python: PythonSettings = PythonSettings()
+    environments: dict[EnvironmentName, EnvironmentSettings] = {}
     context: ProjectContextChoice | None = None
     mcp: McpSettings = McpSettings()
     web: WebSettings = WebSettings()

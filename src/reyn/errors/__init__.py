@@ -45,7 +45,9 @@ code is never reused.
     │   ├── SecretRefused          RYN311  also a ModelError
     │   └── SandboxUnavailable     RYN330
     │       ├── SandboxStartFailed RYN331
-    │       └── RulesTooBroad      RYN332
+    │       ├── RulesTooBroad      RYN332
+    │       └── EnvironmentUnavailable RYN333
+    │           └── EnvironmentChanged RYN334
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -134,7 +136,10 @@ code is never reused.
     │   ├── ModuleUnloadable       RYN730
     │   ├── McpDefinitionsInvalid  RYN735
     │   ├── McpServerUnknown       RYN736
-    │   └── McpServerFailed        RYN737
+    │   ├── McpServerFailed        RYN737
+    │   ├── RequirementsInvalid    RYN740
+    │   ├── EnvironmentNotMade     RYN741
+    │   └── EnvironmentUnknown     RYN742
     ├── GatewayError               RYN800  the HTTP server
     │   ├── RequestInvalid         RYN801
     │   ├── TokenMissing           RYN802

@@ -125,3 +125,21 @@ class McpServerFailed(ConfigError, code="RYN737"):
         "Run the server's `command` in a terminal, or open its `url`, to see whether it starts. Then correct "
         "`mcp.servers` in reyn.yaml."
     )
+
+
+class RequirementsInvalid(ConfigError, code="RYN740"):
+    """The requirements of an environment cannot be used: a package without a hash, a path, an address, an option."""
+
+    hint = "List packages of the index, each with its version and its SHA-256 hashes."
+
+
+class EnvironmentNotMade(ConfigError, code="RYN741"):
+    """The packages of an environment could not be found or installed. An environment that exists stays as it is."""
+
+    hint = "Correct the requirements, or the configuration of pip, and make the environment again."
+
+
+class EnvironmentUnknown(ConfigError, code="RYN742"):
+    """The configuration has no environment of that name."""
+
+    hint = "Add the environment under `environments` in reyn.yaml: `{requirements: FILE}` or `{path: FOLDER}`."

@@ -47,6 +47,18 @@ class RulesTooBroad(SandboxUnavailable, code="RYN332"):
     hint = "Name folders in the rules for files, instead of `**` or many patterns, or copy a file with several names."
 
 
+class EnvironmentUnavailable(SandboxUnavailable, code="RYN333"):
+    """The environment with the packages of a skill is not declared, not made, or incomplete. Nothing was executed."""
+
+    hint = "Declare the environment under `environments` in reyn.yaml, and make it."
+
+
+class EnvironmentChanged(EnvironmentUnavailable, code="RYN334"):
+    """The packages of an environment are not those that were installed, or that the run used before."""
+
+    hint = "Make the environment again from its requirements."
+
+
 class JournalError(ReynError):
     """A run or its storage does not allow the operation."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin
 import msgspec
 
 from reyn.config import Config, ModelSettings
+from reyn.config.environments import EnvironmentSettings
 from reyn.config.load import CONFIG_FILES, ConfigSources, merge_rules
 from reyn.config.models import ADAPTERS, without_credentials
 from reyn.config.servers import SEARCH_URLS, McpServer, NotifySettings, SearchSettings
@@ -202,6 +203,8 @@ class _ConfiguredGrants:
                 yield self._grant("code", path, _server_text(entry), _trusted_part(McpServer, entry))
             elif shape is NotifySettings:
                 yield self._grant("code", path, _notified_text(entry), _trusted_part(NotifySettings, entry))
+            elif shape is EnvironmentSettings:
+                yield self._grant("code", path, _environment_text(entry), _trusted_part(EnvironmentSettings, entry))
             elif shape is SearchSettings:
                 yield from self._endpoint(path, entry)
             else:
@@ -283,6 +286,14 @@ def _server_text(settings: dict[str, Any]) -> str:
     values = settings.get("env") or settings.get("headers")
     named = f" with {json.dumps(values, ensure_ascii=False)}" if values else ""
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
+
+
+def _environment_text(settings: dict[str, Any]) -> str:
+    """Describe the packages that the code of skills can import."""
+    path = settings.get("path")
+    return (
+        f"use the packages in {shown(path)}" if path else f"use the packages of {shown(settings.get('requirements'))}"
+    )
 
 
 def _notified_text(settings: dict[str, Any]) -> str:

@@ -70,6 +70,11 @@ class ProjectTrust(msgspec.Struct, frozen=True):
             if grant.unit[:1] in (("model",), ("models",))
         }
 
+    @property
+    def ignored_environments(self) -> frozenset[str]:
+        """The names of environments that have no effect."""
+        return frozenset("".join(grant.unit[1:]) for grant in self.ignored if grant.unit[:1] == ("environments",))
+
     def permits(self, model: ProjectModel) -> bool:
         """Return whether the user trusts a model that a file of the project names besides its configuration."""
         return self.is_vouched or (self.state == "trusted" and any(grant.setting == model for grant in self.grants))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.file.searching import TOO_LONG
 from reyn.ops.mcp import ToolDefinitions, read_definitions, write_definitions
 from reyn.ops.retrieval import INDEX_NAME, write_files
+from reyn.packages import PackageEnvironments, lock_requirements, make_environment
 from reyn.permissions import Gate
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
@@ -32,6 +34,7 @@ from reyn.skills.cases import TrialReport, case_names
 from reyn.workspace import PathInvalid, RecordedFiles, locate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from reyn.config import Config
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.services import Services
     from reyn.models.listing import ModelStatus
     from reyn.ops import Overview
+    from reyn.packages import EnvironmentStatus
     from reyn.permissions.trust import ProjectTrust
     from reyn.retrieval import IndexOverview, SearchResult, WriteReport
     from reyn.skills import Library, Skill
@@ -146,6 +150,53 @@ class Project:
         """
         self._services.check_owner()
         return self._services.indexes.drop(name)
+
+    # -- environments ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _packages(self) -> PackageEnvironments:
+        ignored = self.trust.ignored_environments
+        return PackageEnvironments(self.config.environments, self.root, self._services.state_folder, ignored)
+
+    def environments(self) -> list[EnvironmentStatus]:
+        """Return the declared environments with packages, by name, and whether they can be used."""
+        return [self._packages.status(name) for name in sorted(self.config.environments)]
+
+    def environment(self, name: str) -> EnvironmentStatus:
+        """Return one environment.
+
+        Raises:
+            EnvironmentUnknown: It is not declared.
+        """
+        return self._packages.status(name)
+
+    def make_environment(
+        self, name: str, *, allow_source: bool = False, report: Callable[[str], None] = lambda step: None
+    ) -> EnvironmentStatus:
+        """Make an environment from its requirements file with pip, in place of the one that there may be.
+
+        Args:
+            name: The environment.
+            allow_source: Whether packages without a wheel are built from source, which runs their code.
+            report: Receives a line of progress now and then.
+
+        Raises:
+            EnvironmentUnknown: It is not declared.
+            RequirementsInvalid: The requirements have no hashes, or name something else than packages of the index.
+            EnvironmentNotMade: pip failed, or another process makes it now. The one that exists stays as it is.
+        """
+        self._services.check_owner()
+        return make_environment(self._packages, name, allow_source=allow_source, report=report)
+
+    def lock_environment(self, name: str, *, report: Callable[[str], None] = lambda step: None) -> list[str]:
+        """Write the requirements file of an environment from the file without versions and hashes.
+
+        Raises:
+            EnvironmentUnknown: It is not declared.
+            RequirementsInvalid: The file names something else than packages of the index.
+            EnvironmentNotMade: The packages do not resolve, or one has no wheel.
+        """
+        return lock_requirements(self._packages, name, report=report)
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""

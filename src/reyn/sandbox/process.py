@@ -187,18 +187,24 @@ def existing(*names: str) -> list[str]:
 
 @cache
 def _python_parts() -> tuple[str, ...]:
-    """Return what this Python has put into its folders: those of the installation, and of the environment.
+    """Return what this Python has put into its folders: those of the installation, and of the environment."""
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)} - {"/"}
+    return tuple(sorted({part for prefix in prefixes for part in installed_parts(prefix, _VERSION, sys.platlibdir)}))
 
-    The folder itself may be the user's `~/.local`, or have other projects in it.
+
+def installed_parts(prefix: str, version: str, libraries: str = "lib64") -> list[str]:
+    """Return what a Python has put into a folder, which may be the user's `~/.local`, or have other projects in it.
+
+    Args:
+        prefix: The folder, a path without links.
+        version: The version of the Python, such as `3.11`.
+        libraries: The folder in it for libraries of this machine, besides `lib`.
     """
-    found: set[str] = set()
-    for prefix in {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)} - {"/"}:
-        libraries = {f"{prefix}/{name}" for name in ("lib", sys.platlibdir)}
-        found.update(existing(*(f"{prefix}/{name}" for name in _PYTHON_PARTS)))
-        found.update(existing(*(f"{library}/python{_VERSION}" for library in libraries)))
-        shared = (path for library in libraries for path in Path(library).glob("*.so*"))
-        found.update(str(path) for path in shared if path.is_file())
-    return tuple(sorted(found))
+    folders = {f"{prefix}/{name}" for name in ("lib", libraries)}
+    found = existing(*(f"{prefix}/{name}" for name in _PYTHON_PARTS))
+    found += existing(*(f"{folder}/python{version}" for folder in folders if not os.path.islink(folder)))  # noqa: PTH114
+    shared = (path for folder in folders for path in Path(folder).glob("*.so*"))
+    return sorted({*found, *(str(path) for path in shared if path.is_file())})
 
 
 def python_folders(private: tuple[str, ...]) -> list[str]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import signal
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +12,7 @@ import msgspec
 from reyn.characters import clean
 from reyn.cli.groups import command, group
 from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint
+from reyn.cli.interrupts import exit_on_sigterm
 from reyn.cli.options import chosen_settings, json_option, setting_options
 from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
@@ -240,20 +238,10 @@ def pull_model(name: str) -> Report:
 
     if name not in KNOWN_WEIGHTS:
         raise click.BadParameter(f"no model `{name}`; choose from {', '.join(KNOWN_WEIGHTS)}", param_hint="NAME")
-    with _exit_on_sigterm():
+    with exit_on_sigterm():
         path = pull(KNOWN_WEIGHTS[name], lambda step: out.note(f"  {step} …"))
     lines = [f"{name}: OK ({KNOWN_WEIGHTS[name].about})", "next: reyn run SKILL INPUT --model local"]
     return Report({"name": name, "path": str(path), "bytes": path.stat().st_size}, lines)
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Exit on SIGTERM with cleanup, so that the pip subprocess ends, too."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _reason(model: ModelStatus) -> str:
