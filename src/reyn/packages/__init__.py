@@ -4,19 +4,12 @@ An operator declares them; a command of the user makes them from requirements wi
 read-only. A run uses an environment as it is, and never makes or changes one.
 """
 
-from reyn.packages.content import Package
-from reyn.packages.declared import EnvironmentStatus, PackageEnvironment, PackageEnvironments
-from reyn.packages.installation import Installation, find_installation, installation_of_program
+from reyn.packages.declared import EnvironmentStatus, PackageEnvironments
 from reyn.packages.making import lock_requirements, make_environment
 
 __all__ = [
     "EnvironmentStatus",
-    "Installation",
-    "Package",
-    "PackageEnvironment",
     "PackageEnvironments",
-    "find_installation",
-    "installation_of_program",
     "lock_requirements",
     "make_environment",
 ]

@@ -19,7 +19,7 @@ from reyn.errors import EnvironmentUnavailable
 if TYPE_CHECKING:
     from reyn.packages.installation import Installation
 
-MAX_FILES = 200_000
+_MAX_FILES = 200_000
 _IGNORED = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 _METADATA = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)\.(dist|egg)-info")
 _CHUNK = 1 << 20
@@ -96,8 +96,8 @@ def _files(installation: Installation) -> Iterator[_File]:
         for folder in installation.packages:
             for file in _below(folder, ""):
                 count += 1
-                if count > MAX_FILES:
-                    message = f"`{installation.root}` has more than {MAX_FILES} files, too many for an environment"
+                if count > _MAX_FILES:
+                    message = f"`{installation.root}` has more than {_MAX_FILES} files, too many for an environment"
                     raise EnvironmentUnavailable(message)
                 yield file
     except OSError as error:

@@ -21,7 +21,7 @@ _CONFIG, _SYSTEM_PACKAGES = "pyvenv.cfg", "include-system-site-packages"
 _MAX_CONFIG_BYTES = 100_000
 _MAX_LINKS = 40
 _NAMED_VERSION = re.compile(r"python(\d+\.\d+)t?")
-MIN_VERSION = (3, 11)
+_MIN_VERSION = (3, 11)
 """The oldest Python that the program which calls a python step supports."""
 
 
@@ -181,8 +181,8 @@ def _version(folder: object, target: str, bases: tuple[str, ...], settings: dict
         raise EnvironmentUnavailable(f"`{folder}` was made for Python {made_for}, but its interpreter is {now}")
     if version not in versions:
         raise EnvironmentUnavailable(f"the Python of `{folder}` has no standard library of version {version or '3'}")
-    if tuple(map(int, version.split("."))) < MIN_VERSION:
+    if tuple(map(int, version.split("."))) < _MIN_VERSION:
         raise EnvironmentUnavailable(
-            f"`{folder}` is for Python {version}; steps and scripts need {'.'.join(map(str, MIN_VERSION))} or later"
+            f"`{folder}` is for Python {version}; steps and scripts need {'.'.join(map(str, _MIN_VERSION))} or later"
         )
     return version

@@ -30,7 +30,7 @@ from reyn.packages.declared import ENVIRONMENTS, EnvironmentRecord, EnvironmentS
 from reyn.packages.installation import find_installation
 from reyn.packages.requirements import check_locked, check_plain
 
-Report = Callable[[str], None]
+_Report = Callable[[str], None]
 PLAIN = ".in"
 """The suffix of the file without hashes that a requirements file is locked from."""
 _WHEELS = ("--only-binary", ":all:")
@@ -42,7 +42,7 @@ _FROM_SOURCE = (
 
 
 def make_environment(
-    packages: PackageEnvironments, name: str, *, allow_source: bool = False, report: Report = lambda text: None
+    packages: PackageEnvironments, name: str, *, allow_source: bool = False, report: _Report = lambda text: None
 ) -> EnvironmentStatus:
     """Make an environment from its requirements file, in place of the one that there may be.
 
@@ -82,7 +82,7 @@ def make_environment(
     return packages.status(name)
 
 
-def lock_requirements(packages: PackageEnvironments, name: str, *, report: Report = lambda text: None) -> list[str]:
+def lock_requirements(packages: PackageEnvironments, name: str, *, report: _Report = lambda text: None) -> list[str]:
     """Write the requirements file of an environment, with versions and hashes, from the file without them.
 
     The hashes are those of the wheels for this Python on this machine. Returns the locked requirements.
@@ -147,7 +147,7 @@ def _record(path: Path, text: str) -> EnvironmentRecord:
     return EnvironmentRecord(path.name, content, stamps_of(installation), digest(text.encode()))
 
 
-def _install(path: Path, text: str, report: Report, *, allow_source: bool) -> None:
+def _install(path: Path, text: str, report: _Report, *, allow_source: bool) -> None:
     try:
         program = find_installation(path).program
     except EnvironmentUnavailable as error:  # this Python cannot make a virtual environment
@@ -177,7 +177,7 @@ def _pip(program: str) -> list[str]:
     raise EnvironmentNotMade("pip is not installed", hint="Install pip into the environment of Reyn.")
 
 
-def _run(command: list[str], folder: Path, report: Report) -> None:
+def _run(command: list[str], folder: Path, report: _Report) -> None:
     """Run a program, and report what it does.
 
     Raises:
