@@ -15,7 +15,7 @@ from reyn.context.transcript import normalize
 from reyn.functions import HookTurn
 from reyn.journal import MemoryJournal
 from reyn.models import Message
-from reyn.models.protocol import ToolCall
+from reyn.models.messages import ToolCall
 from tests.functions.test_chat import Chatty, add, calls
 from tests.functions.test_image_requests import PICTURE
 

@@ -12,7 +12,8 @@ import pytest
 from reyn import SyncRuntime, llm_function, tool
 from reyn.errors import CallStopped
 from reyn.journal import MemoryJournal
-from reyn.models.protocol import ModelAnswer, ToolCall
+from reyn.models.messages import ToolCall
+from reyn.models.protocol import ModelAnswer
 from tests.kernel.support import Project
 from tests.support import act, finish, go, write_skill
 

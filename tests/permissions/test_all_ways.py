@@ -11,7 +11,8 @@ import pytest
 
 from reyn import SyncRuntime, llm_function, tool
 from reyn.journal import MemoryJournal
-from reyn.models.protocol import ModelAnswer, ToolCall
+from reyn.models.messages import ToolCall
+from reyn.models.protocol import ModelAnswer
 from reyn.ops import standard_ops
 from reyn.testing import ScriptedModel
 from reyn.vocabulary.specs import PERMISSIONS

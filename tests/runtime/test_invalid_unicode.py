@@ -26,7 +26,7 @@ from reyn.errors import ReynError
 from reyn.functions import AbortSignal, Image, Message
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Part
-from reyn.models.protocol import ToolCall
+from reyn.models.messages import ToolCall
 from tests.functions.support import Answers, value
 from tests.functions.test_chat import Chatty
 from tests.support import write_skill

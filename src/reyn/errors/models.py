@@ -42,7 +42,7 @@ class ScriptInvalid(ModelError, code="RYN502", exit_code=2, may_be_billed=False)
 class ScriptExhausted(ModelError, code="RYN503", may_be_billed=False):
     """The scripted model has no answer left for this call."""
 
-    hint = "Add the missing answers to the file, then retry the run."
+    hint = "Add the missing answers, then retry the run. An answer that Reyn rejected is used up, too."
 
 
 class RecordingMissing(ModelError, code="RYN504", may_be_billed=False):

@@ -12,7 +12,7 @@ from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible
 from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
 from reyn.kernel.world.hooks import Hook, HookTurn
-from reyn.models.protocol import Image, Message
+from reyn.models.messages import Image, Message
 
 __all__ = [
     "AbortSignal",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reyn.config.models import Effort
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.services import Listener
-    from reyn.models import Model
+    from reyn.models import Model, ModelFunction
     from reyn.ops import Op
     from reyn.runtime import OSRuntime
 
@@ -149,7 +149,7 @@ def llm_chat(function: Callable[P, Any], /) -> LLMChat[P]: ...
 @overload
 def llm_chat(
     *,
-    llm_interface: Model | str | None = None,
+    llm_interface: Model | ModelFunction | str | None = None,
     toolkit: Sequence[Op] = (),
     runtime: OSRuntime | None = None,
     template_params: Mapping[str, Any] | Sequence[str] | None = None,
@@ -171,7 +171,8 @@ def llm_chat(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     Args:
         function: The function, if the decorator is used without arguments.
-        llm_interface: A model, or the name of one; default: the `model` of the project.
+        llm_interface: A model, a function that takes the request and returns the answer, or the name of a model;
+            default: the `model` of the project.
         toolkit: Tools that the model may call. The function needs no further permission for them, but the operator's
             rules can still deny a tool or ask.
         runtime: The runtime that executes and records calls; default: the project of the current folder.

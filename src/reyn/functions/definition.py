@@ -21,12 +21,12 @@ from reyn.config.models import EFFORTS, Effort
 from reyn.context import CompileSource, DataFromAgentConfig
 from reyn.context.compile import compile_source
 from reyn.context.copying import copy_nested
-from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid, surrogate_fault
+from reyn.errors import AdapterInvalid, CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid, surrogate_fault
 from reyn.functions import ambient
-from reyn.functions.signatures import check_function, kind_of_value
+from reyn.functions.signatures import check_function
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.world.hooks import Hook, check_hooks
-from reyn.models import Model
+from reyn.models.answers import as_model
 from reyn.ops import Op
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.runtime.function_tools import register_function
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, Services
     from reyn.kernel.world.watchers import OnDelta
+    from reyn.models import Model, ModelFunction
 
 MAX_SKILLS = 64
 """How many skills of one function are cached, one for each text of its instructions."""
@@ -50,7 +51,7 @@ _MAX_COUNT = 2**53 - 1
 class Decoration:
     """The arguments of a decorator; see `llm_function` and `llm_chat`."""
 
-    llm_interface: Model | str | None = None
+    llm_interface: Model | ModelFunction | str | None = None
     toolkit: Sequence[Op] = ()
     runtime: OSRuntime | SyncRuntime | None = None
     template_params: Mapping[str, Any] | Sequence[str] | None = None
@@ -263,7 +264,7 @@ class Definition:
         derived: OSRuntime = self.derive(OSRuntime(services), self.decoration.llm_interface)
         return derived
 
-    def derive(self, runtime: Any, model: Model | str | None) -> Any:
+    def derive(self, runtime: Any, model: Model | ModelFunction | str | None) -> Any:
         """Return a runtime with the function's tools and settings that calls a model."""
         decoration = self.decoration
         # The program passes these tools on purpose. A rule of the operator that denies them, or asks, still wins.
@@ -379,7 +380,7 @@ def check_toolkit(toolkit: object, what: str) -> tuple[Op, ...]:
 
 
 def check_model(model: object, what: str) -> None:
-    """Check a model that is passed from Python: an object, or the name of a configured model.
+    """Check a model that is passed from Python: an object, a function, or the name of a configured model.
 
     Raises:
         FunctionInvalid: It is neither.
@@ -388,11 +389,11 @@ def check_model(model: object, what: str) -> None:
         return
     if isinstance(model, str):
         raise FunctionInvalid(f"{what}: `llm_interface` is {model!r}; name a model, for example `openai:gpt-4.1-mini`")
-    if isinstance(model, type) or not isinstance(model, Model):
-        raise FunctionInvalid(
-            f"{what}: `llm_interface` is {kind_of_value(model)}, which is no model",
-            hint="Pass the name of a model, an `OpenAICompatible`, or an object with `name` and `complete`.",
-        )
+    try:
+        as_model(model)
+    except AdapterInvalid as error:
+        what_it_is = error.message.replace("the model is", "`llm_interface` is", 1)
+        raise FunctionInvalid(f"{what}: {what_it_is}", hint=error.own_hint) from error
 
 
 def check_option(value: object, name: str, what: str, *, is_valid: bool, expected: str) -> None:

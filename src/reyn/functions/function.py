@@ -30,7 +30,7 @@ from reyn.functions.images import has_image, name_images, take_images
 from reyn.functions.signatures import ReturnValue, Signature
 from reyn.functions.types import ConversionError
 from reyn.kernel.world.run_scope import RunScope, current_scope
-from reyn.models import Image, Model
+from reyn.models import Image, Model, ModelFunction
 from reyn.runtime import OSRuntime, RunResult, SyncRuntime
 from reyn.runtime.sync_form import run_on
 from reyn.skills.values import DEFAULT_ACT_TURNS, ArtifactType
@@ -325,7 +325,7 @@ def llm_function(function: Callable[P, R], /) -> LLMFunction[P, R]: ...
 @overload
 def llm_function(
     *,
-    llm_interface: Model | str | None = None,
+    llm_interface: Model | ModelFunction | str | None = None,
     toolkit: Sequence[Op] = (),
     runtime: OSRuntime | SyncRuntime | None = None,
     template_params: Mapping[str, Any] | Sequence[str] | None = None,
@@ -350,7 +350,8 @@ def llm_function(function: Callable[..., Any] | None = None, /, **options: Any) 
 
     Args:
         function: The function, if the decorator is used without arguments.
-        llm_interface: A model, or the name of one; default: the `model` of the project.
+        llm_interface: A model, a function that takes the request and returns the answer, or the name of a model;
+            default: the `model` of the project.
         toolkit: Tools that the model may call. The function needs no further permission for them, but the operator's
             rules can still deny a tool or ask.
         runtime: The runtime that executes and records calls: a `SyncRuntime` for a plain function, an `OSRuntime` for

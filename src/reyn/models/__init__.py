@@ -5,20 +5,18 @@ Adapters are imported on first use.
 
 from reyn.config.budgets import PriceSettings
 from reyn.models.catalog import ModelSetup
+from reyn.models.messages import Image, Message, Role, ToolCall
 from reyn.models.protocol import (
     Candidate,
     ClosableModel,
     Delta,
-    Image,
-    Message,
     Model,
     ModelAnswer,
+    ModelFunction,
     ModelRequest,
     OutputMode,
     PerformedOp,
-    Role,
     TokenizingModel,
-    ToolCall,
     ToolDefinition,
     Turn,
 )
@@ -32,6 +30,7 @@ __all__ = [
     "Message",
     "Model",
     "ModelAnswer",
+    "ModelFunction",
     "ModelRequest",
     "ModelSetup",
     "OutputMode",

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.jsonschema.words import describe_fields, one_line
-from reyn.models.protocol import Message, ModelRequest, PerformedOp, Turn
+from reyn.models.messages import Message
 from reyn.models.two_step import WEIGHT, example_messages
 from reyn.ranking import best_matches
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
+    from reyn.models.protocol import ModelRequest, PerformedOp, Turn
     from reyn.vocabulary import OpForm, OpSpec, OpTarget
 
 WITHOUT_ACTS = ("Hello.", "How are you?", "Thank you.", "A general question.", "I have some news for you.")

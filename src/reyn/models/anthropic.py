@@ -25,7 +25,8 @@ from reyn.models.http_model import HttpModel, sdk_headers
 from reyn.models.remote import RequestFormat, parse_retry_after
 
 if TYPE_CHECKING:
-    from reyn.models.protocol import Image, Message, ModelRequest, ToolDefinition
+    from reyn.models.messages import Image, Message
+    from reyn.models.protocol import ModelRequest, ToolDefinition
     from reyn.models.streaming import StreamedCall, StreamedReply
 
 _CACHED = {"cache_control": {"type": "ephemeral"}}

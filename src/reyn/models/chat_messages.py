@@ -14,7 +14,8 @@ from reyn.errors import RequestRejected
 from reyn.models.chat_thoughts import add_thoughts
 
 if TYPE_CHECKING:
-    from reyn.models.protocol import Image, Message, ToolDefinition
+    from reyn.models.messages import Image, Message
+    from reyn.models.protocol import ToolDefinition
 
 
 def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:

@@ -24,7 +24,8 @@ from reyn.models.http_model import HttpModel
 from reyn.models.remote import is_about
 
 if TYPE_CHECKING:
-    from reyn.models.protocol import Image, Message, ModelRequest, ToolDefinition
+    from reyn.models.messages import Image, Message
+    from reyn.models.protocol import ModelRequest, ToolDefinition
     from reyn.models.remote import RequestFormat
     from reyn.models.streaming import StreamedReply
 

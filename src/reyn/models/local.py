@@ -51,9 +51,10 @@ from reyn.models.local_engine import (
     to_chat_messages,
     without_control_tokens,
 )
+from reyn.models.messages import Message
 from reyn.models.narrowing import DecodingLimits
 from reyn.models.prices import prompt_bound
-from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer, ModelRequest, reply_field, without_abort
+from reyn.models.protocol import PLAIN_TEXT, ModelAnswer, ModelRequest, reply_field, without_abort
 from reyn.models.two_step import Choice, choice_prompt, decided_contract, decided_messages
 from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_path
 

@@ -21,10 +21,11 @@ from reyn.config.budgets import NANO, PriceSettings
 from reyn.errors import CurrencyUnknown, PriceInvalid
 from reyn.journal import canonical
 from reyn.journal.kinds import Price, PriceTier, Usage
-from reyn.models.protocol import BoundsUsage, DeclaresPrice, DeclaresSettings, Message, Model, ModelRequest
+from reyn.models.protocol import BoundsUsage, DeclaresPrice, DeclaresSettings, Model, ModelRequest
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
+    from reyn.models.messages import Message
 
 FREE_ADAPTERS = ("local", "scripted", "recorded")
 """Adapters without a provider: their calls cost nothing."""

@@ -7,16 +7,16 @@ belong to `reyn.kernel.world.llm_call_recorder`; names and settings belong to `r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from reyn.config.models import Effort
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm, Usage
+from reyn.models.messages import Message, ToolCall
 from reyn.models.thoughts import Thoughts
 from reyn.vocabulary import OpSpec
 
@@ -27,36 +27,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 CountTokens = Callable[[str], int]
 """Counts the tokens of a text."""
-Role = Literal["system", "user", "assistant", "tool"]
-"""The author of a message; `tool` is the result of a tool call."""
-
-
-class Image(msgspec.Struct, frozen=True):
-    """An image in a message: either its content or a URL that the provider fetches.
-
-    Attributes:
-        media_type: The media type of `data`, such as `image/png`.
-        data: The content in base64; empty if `url` is set.
-        url: The address of the image; empty if `data` is set.
-    """
-
-    media_type: str = ""
-    data: str = ""
-    url: str = ""
-
-
-class ToolCall(msgspec.Struct, frozen=True):
-    """A tool call of an answer.
-
-    Attributes:
-        id: The id that the provider chose; the result refers to it.
-        name: The name of the tool.
-        arguments: The arguments as JSON text, exactly as the model wrote them.
-    """
-
-    id: str
-    name: str
-    arguments: str
 
 
 class ToolDefinition(msgspec.Struct, frozen=True):
@@ -71,30 +41,6 @@ class ToolDefinition(msgspec.Struct, frozen=True):
     name: str
     description: str
     parameters: dict[str, Any]
-
-
-class Message(msgspec.Struct, frozen=True):
-    """A message of the prompt.
-
-    Attributes:
-        role: The author.
-        text: The text; empty if the message consists of images or tool calls.
-        images: Images of a message of the user, or of a tool's result.
-        tool_calls: The tools that a message of the assistant calls.
-        tool_call_id: The call that a message with role `tool` answers.
-        thoughts: What the model that is asked thought before this message of the assistant.
-    """
-
-    role: Role
-    text: str
-    images: tuple[Image, ...] = ()
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str = ""
-    thoughts: Thoughts | None = None
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "images", tuple(self.images))
-        force_setattr(self, "tool_calls", tuple(self.tool_calls))
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -275,6 +221,10 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     thoughts: Thoughts | None = None
 
 
+Completion = ModelAnswer | str | dict[str, Any]
+"""What a model may return: the answer, or its text or JSON alone."""
+
+
 class Delta(msgspec.Struct, frozen=True):
     """A piece of an answer, streamed to `on_delta` callbacks. Deltas are not recorded and may be lost."""
 
@@ -297,9 +247,17 @@ class Model(Protocol):
         """Return the name that the journal records; for adapters of the catalog, the name that opens the model."""
         ...
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Answer a request. Raise a `ModelError` if there is no answer; the run then stops and can be resumed."""
+    async def complete(self, request: ModelRequest) -> Completion:
+        """Answer a request. Raise a `ModelError` if there is no answer; the run then stops and can be resumed.
+
+        A text may be returned as it is: where the only exit takes one text, as of a function that returns `str` or in a
+        chat, it is the reply. A dict is an answer in JSON.
+        """
         ...
+
+
+ModelFunction = Callable[[ModelRequest], Completion | Awaitable[Completion]]
+"""A function that is used as a model."""
 
 
 @runtime_checkable

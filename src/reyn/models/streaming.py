@@ -21,7 +21,8 @@ import msgspec
 
 from reyn.documents import JsonError, check_values
 from reyn.errors import ResponseIncomplete
-from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode, ToolCall, call_id
+from reyn.models.messages import ToolCall
+from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode, call_id
 from reyn.models.thoughts import ThinkTags, Thoughts
 
 if TYPE_CHECKING:

@@ -11,23 +11,17 @@ from typing import Any
 import msgspec
 
 from reyn.documents import JsonError, decode_json
-from reyn.models.protocol import (
-    PLAIN_TEXT,
-    Message,
-    Model,
-    ModelAnswer,
-    ModelRequest,
-    ToolCall,
-    ToolDefinition,
-    call_id,
-)
+from reyn.models.answers import to_answer
+from reyn.models.messages import Message, ToolCall
+from reyn.models.protocol import PLAIN_TEXT, Model, ModelAnswer, ModelRequest, ToolDefinition, call_id
 
 
 async def complete_with_text_tools(model: Model, request: ModelRequest) -> ModelAnswer:
     """Call a model without native tools; return its reply with the tool calls of its answer."""
     if not request.tools:
-        return await model.complete(request)
-    reply = await model.complete(in_words(request))
+        return to_answer(await model.complete(request), request)
+    words = in_words(request)
+    reply = to_answer(await model.complete(words), words)
     try:
         answer = decode_json(reply.text)
     except JsonError:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from reyn.journal.kinds import Usage
-from reyn.models.protocol import ANSWER_HEADING, Message, ModelAnswer, ModelRequest
+from reyn.models.messages import Message
+from reyn.models.protocol import ANSWER_HEADING, ModelAnswer, ModelRequest
 
 _CHOICE = re.compile(r'(?<!\\)"choice"\s*:\s*"')
 

@@ -16,8 +16,8 @@ from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, Journal, canonical, decode, kinds
 from reyn.journal.registry import Body, chain_events
 from reyn.kernel import versions
+from reyn.models.answers import to_reply
 from reyn.models.protocol import encode_reply
-from reyn.models.scripted import to_reply
 from reyn.runs.reader import ReadEvent, read_run
 from reyn.skills import Skill, pin
 from reyn.skills.inputs import to_artifact

@@ -21,6 +21,7 @@ from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.kernel.runtime_types import Clock, Ids, People, SystemClock, TimedIds, Unattended
 from reyn.kernel.world.hooks import Hook, check_hooks
 from reyn.kernel.world.services import Observers, Services
+from reyn.models.answers import as_model
 from reyn.permissions.trust import OpenProject
 from reyn.runs.fork import ForkChanges
 from reyn.runs.recorded import Runs
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OutputCheck
     from reyn.kernel.world.watchers import OnDelta
-    from reyn.models import Image, Message, Model
+    from reyn.models import Image, Message, Model, ModelFunction
     from reyn.ops import Op
     from reyn.runtime.trials import Trials
     from reyn.sandbox import StopSignal
@@ -91,7 +92,7 @@ class OSRuntime:
         cls,
         root: str | Path = ".",
         *,
-        model: Model | str | None = None,
+        model: Model | ModelFunction | str | None = None,
         journal: Journal | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
@@ -110,7 +111,8 @@ class OSRuntime:
 
         Args:
             root: The project's folder.
-            model: A model, or the name of one; default: `model` in `reyn.yaml`.
+            model: A model, a function that takes the request and returns the answer, or the name of a model; default:
+                `model` in `reyn.yaml`.
             journal: The journal that records runs; default: `.reyn/journal.db`.
             clock: The clock; default: the system's.
             ids: The generator of run ids; default: random ids.
@@ -125,16 +127,18 @@ class OSRuntime:
         Raises:
             ConfigInvalid: The configuration has an unknown key or an invalid value.
             ProjectNotFound: The folder does not exist.
+            AdapterInvalid: `model` is no model.
         """
         if isinstance(model, str):
             settings["model"], model = model, None
+        used = None if model is None else as_model(model)
         project = _open_project(root, settings, trust=trust)
         services = Services(
             root=Path(root).resolve(),
             config=project.opened.config,
             trust=project.opened.trust,
             project=project,
-            model=model,
+            model=used,
             clock=clock or SystemClock(),
             ids=ids or TimedIds(),
             people=people or Unattended(),
@@ -152,7 +156,7 @@ class OSRuntime:
         self,
         *,
         ops: Iterable[Op] = (),
-        model: Model | str | None = None,
+        model: Model | ModelFunction | str | None = None,
         permissions: Mapping[str, Any] | None = None,
         hooks: Sequence[Hook] = (),
         people: People | None = None,
@@ -165,7 +169,7 @@ class OSRuntime:
 
         Args:
             ops: Ops to add. An op replaces an added or installed op of the same kind.
-            model: A model, or the name of one; default: the model of this runtime.
+            model: A model, a function that is one, or the name of one; default: the model of this runtime.
             permissions: Permission rules to add to those of this runtime.
             hooks: Hooks to call after those of this runtime.
             people: An object that replies to the questions of its runs; default: that of this runtime.
@@ -176,8 +180,9 @@ class OSRuntime:
         """
         if isinstance(model, str):
             settings["model"], model = model, None
+        used = None if model is None else as_model(model)
         services = self.services.derive(
-            settings, ops=tuple(ops), model=model, permissions=permissions, hooks=hooks, people=people
+            settings, ops=tuple(ops), model=used, permissions=permissions, hooks=hooks, people=people
         )
         return type(self)(services)
 

@@ -25,7 +25,7 @@ from reyn.kernel.world.inbox import PostedReply
 from reyn.kernel.world.run_scope import RunScope
 from reyn.kernel.world.services import Listener, OutputCheck, Services
 from reyn.kernel.world.watchers import OnDelta
-from reyn.models import Image, Message, Model
+from reyn.models import Image, Message, Model, ModelFunction
 from reyn.models.listing import ModelStatus
 from reyn.ops import Op, Overview
 from reyn.ops.mcp import ToolDefinitions
@@ -76,7 +76,7 @@ class SyncRuntime(Synchronous):
         cls,
         root: str | Path = ...,
         *,
-        model: Model | str | None = ...,
+        model: Model | ModelFunction | str | None = ...,
         journal: Journal | None = ...,
         clock: Clock | None = ...,
         ids: Ids | None = ...,
@@ -92,7 +92,7 @@ class SyncRuntime(Synchronous):
         self,
         *,
         ops: Iterable[Op] = ...,
-        model: Model | str | None = ...,
+        model: Model | ModelFunction | str | None = ...,
         permissions: Mapping[str, Any] | None = ...,
         hooks: Sequence[Hook] = ...,
         people: People | None = ...,

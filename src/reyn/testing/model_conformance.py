@@ -24,6 +24,7 @@ from reyn.errors import ModelError
 from reyn.journal.kinds import Usage
 from reyn.jsonschema import compile_schema
 from reyn.models import ClosableModel, Message, Model, ModelAnswer, ModelRequest, OutputMode
+from reyn.models.answers import to_answer
 
 if TYPE_CHECKING:
     T = TypeVar("T")
@@ -132,7 +133,7 @@ class ModelConformance:
 
     def test_failures_are_model_errors(self) -> None:
         async def complete(model: Model) -> ModelAnswer:
-            return await model.complete(REQUEST)
+            return to_answer(await model.complete(REQUEST), REQUEST)
 
         failure: ModelError | None = None
         try:
@@ -170,7 +171,8 @@ class ModelConformance:
         if not first.cancelled():
             first.result()
         replies = await asyncio.gather(*(model.complete(REQUEST) for _ in range(self.concurrency)))
-        return CallSeries(was_running, first.cancelled(), seconds, replies)
+        answers = [to_answer(reply, REQUEST) for reply in replies]
+        return CallSeries(was_running, first.cancelled(), seconds, answers)
 
     def _run(self, make: Callable[[], Model], use: Callable[[Model], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:

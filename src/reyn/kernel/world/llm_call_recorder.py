@@ -12,7 +12,7 @@ import logging
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -37,6 +37,7 @@ from reyn.kernel.world.call_rates import call_rate
 from reyn.kernel.world.call_slots import call_slot
 from reyn.kernel.world.redacting_stream import RedactingStream
 from reyn.models import Message, Model, ModelAnswer, ModelRequest, Thoughts, Turn
+from reyn.models.answers import to_answer
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools
 from reyn.models.thoughts import decode_thoughts, encode_thoughts
@@ -334,11 +335,13 @@ class LlmCallRecorder:
         """
         settings, request = attempt.settings, attempt.request
         answering = complete_with_text_tools(model, request) if attempt.in_words else model.complete(request)
+        returned: Any
         if settings is None or not takes_time(model):
-            reply = await answering
+            returned = await answering
         else:
             async with asyncio.timeout(settings.timeout_seconds):
-                reply = await answering
+                returned = await answering
+        reply: ModelAnswer = returned if returned.__class__ is ModelAnswer else to_answer(returned, request)
         _check_reply(reply, request)
         return reply
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import Answer, Batch, Event, canonical, decode, digest, kinds
+from reyn.models.answers import to_answer
 from reyn.models.protocol import encode_reply
 from reyn.workspace import changes
 from reyn.workspace.files import TEMPORARY
@@ -72,7 +73,7 @@ class LedgerModel:
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         self._ledger.write(Entry("asked", request.run_id, request.call))
         try:
-            reply = await self._model.complete(request)
+            reply = to_answer(await self._model.complete(request), request)
         except Exception:
             self._ledger.write(Entry("refused", request.run_id, request.call))
             raise
