@@ -88,6 +88,10 @@ async def main() -> None:
             case Reply():
                 reveal_type(item)  # Reply
     reveal_type(keyed.resume())  # ChatStream
+    async for partial in awaited.stream("a"):
+        reveal_type(partial.value)  # dict[str, int] | None
+    for one in plain.options(run_id="r").stream("a"):
+        reveal_type(one)  # Partial[City]
 
 
 plain(1)  # error
@@ -98,6 +102,7 @@ llm_function(toolkit=[len])  # error
 talk(1, [])  # error
 talk("a")  # error
 keyed.options(key=5)  # error
+plain.stream(1)  # error
 llm_chat(max_tokens="many")  # error
 '''
 EXPECTED = re.findall(r"reveal_type\(.*\)  # (.*)", PROGRAM)

@@ -7,9 +7,11 @@ come back typed.
 from reyn.functions.ambient import use_runtime
 from reyn.functions.chat import LLMChat, llm_chat
 from reyn.functions.chat_calls import AbortSignal, ChatReply, ChatStream
-from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
+from reyn.functions.function import AsyncLLMFunction, LLMFunction, llm_function
+from reyn.functions.function_calls import CallResult
 from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible
+from reyn.functions.partials import Partial, PartialStream
 from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
 from reyn.kernel.world.hooks import Hook, HookTurn
 from reyn.models.messages import Image, Message
@@ -28,6 +30,8 @@ __all__ = [
     "LLMFunction",
     "Message",
     "OpenAICompatible",
+    "Partial",
+    "PartialStream",
     "Tool",
     "ToolCallInfo",
     "current_call",

@@ -7,37 +7,31 @@ and replayed like any other.
 
 from __future__ import annotations
 
-import inspect
-import logging
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInvalid
+from reyn.errors import CallImpossible
 from reyn.functions import ambient
 from reyn.functions.definition import (
-    MAX_SKILLS,
     CallOptions,
     Decorated,
     Decoration,
-    Definition,
     enclosing,
 )
-from reyn.functions.images import has_image, name_images, take_images
-from reyn.functions.signatures import ReturnValue, Signature
-from reyn.functions.types import ConversionError
+from reyn.functions.function_calls import CallResult, FunctionDefinition
+from reyn.functions.partials import Partial, PartialReader, PartialStream, in_turn, partials
 from reyn.kernel.world.run_scope import RunScope, current_scope
 from reyn.models import Image, Model, ModelFunction
-from reyn.runtime import OSRuntime, RunResult, SyncRuntime
+from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.runtime.sync_form import run_on
-from reyn.skills.values import DEFAULT_ACT_TURNS, ArtifactType
+from reyn.skills.values import DEFAULT_ACT_TURNS
 
 if TYPE_CHECKING:
     from reyn.config.models import Effort
-    from reyn.journal.kinds import Usage
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.services import Listener
     from reyn.kernel.world.watchers import OnDelta
@@ -47,128 +41,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_logger = logging.getLogger("reyn.functions")
-_ARGUMENTS = "arguments"
-_ANYTHING = {"description", "default"}
-"""The keys of a schema that accepts any value."""
-
-
-@dataclass(frozen=True)
-class CallResult(Generic[R]):
-    """The value of a call, and the run that produced it.
-
-    Attributes:
-        value: The value, of the function's return type.
-        run_id: The id of the run.
-        usage: Token counts of the run's model calls.
-        warnings: The warnings of the run.
-    """
-
-    value: R
-    run_id: str
-    usage: Usage
-    warnings: tuple[str, ...] = ()
-
-
-class FunctionDefinition(Definition):
-    """What a function with `@llm_function` is made of."""
-
-    decorator = "llm_function"
-    noun = "function"
-    settings: ClassVar[dict[str, Any]] = {"strict": True}
-
-    def __init__(self, function: Callable[..., Any], decoration: Decoration, local_names: Mapping[str, Any]) -> None:
-        self.is_async = inspect.iscoroutinefunction(function)
-        super().__init__(function, decoration)
-        self._local_names = dict(local_names)
-        self._skill_of = lru_cache(MAX_SKILLS)(self._build_skill)
-        with suppress(NameError):  # an annotation names something that the module defines later
-            _ = self._types
-
-    @cached_property
-    def _types(self) -> tuple[Signature, ReturnValue]:
-        signature = Signature(self.function, self._local_names, self.what)
-        if signature.returns is inspect.Parameter.empty:
-            raise FunctionInvalid(f"{self.what} has no return type", hint="Annotate it, for example with `-> str`.")
-        returns = ReturnValue.of(signature.returns, f"{self.what}, return type")
-        self._local_names = {}
-        return signature, returns
-
-    def _read(self) -> tuple[Signature, ReturnValue]:
-        try:
-            return self._types
-        except NameError as error:
-            raise FunctionInvalid(
-                f"{self.what}: an annotation cannot be resolved: {error}", hint="Define the type in the same module."
-            ) from error
-
-    @property
-    def signature(self) -> Signature:
-        return self._read()[0]
-
-    @property
-    def returns(self) -> ReturnValue:
-        return self._read()[1]
-
-    def skill(self, template_params: Mapping[str, Any]) -> Skill:
-        """Return the skill for the values of the template parameters: one phase, from the arguments to the result."""
-        return self._skill_of(self.instructions(template_params))
-
-    def _build_skill(self, instructions: str) -> Skill:
-        signature, returns = self._read()
-        return self.one_phase_skill(
-            ArtifactType(_ARGUMENTS, name_images(signature.schema())),
-            instructions,
-            ArtifactType("result", returns.schema),
-            signature.summary,
-            final_output_description="Return the result.",
-            checks_output=returns.type.needs_check,
-        )
-
-    def to_result(self, result: RunResult, runtime: Any) -> CallResult[Any]:
-        """Return the typed result of a finished run.
-
-        Raises:
-            CallStopped: The run did not finish.
-            ReturnInvalid: Its result cannot be converted.
-        """
-        if result.artifact is None:
-            action = runtime.runs.next_action(runtime.runs.find(result.run_id))
-            message = f"{self.what}: run `{result.run_id}` is {result.status}: {result.reason}"
-            raise CallStopped(
-                message, run_id=result.run_id, status=result.status, hint=result.hint or None, action=action
-            )
-        try:
-            value = self.returns.decode(result.artifact["data"])
-        except ConversionError as error:
-            raise ReturnInvalid(
-                f"{self.what}: the result of run `{result.run_id}` does not fit the return type: {error.path}: {error}"
-            ) from error
-        for warning in result.warnings:
-            _logger.warning("%s: %s", self.name, warning)
-        return CallResult(value, result.run_id, result.usage, result.warnings)
-
-    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Image]]:
-        """Return the input of a run, and its images, from the arguments of a call.
-
-        Raises:
-            ImageInvalid: An image has neither content nor an address.
-        """
-        signature, images = self.signature, list[Image]()
-        data = signature.bind(args, kwargs)
-        if self._image_parameters:
-            values = signature.by_name(args, kwargs)
-            for name, is_typed in self._image_parameters.items():
-                if is_typed or has_image(values[name]):
-                    data[name] = take_images(data[name], images)
-        return {"type": _ARGUMENTS, "data": data}, images
-
-    @cached_property
-    def _image_parameters(self) -> dict[str, bool]:
-        """The parameters that can have images; true for those whose types have them, false for those of any type."""
-        schemas = {name: one.schema for name, one in self.signature.parameters.items()}
-        typed = {name: name_images(schema) != schema for name, schema in schemas.items()}
-        return {name: typed[name] for name in typed if typed[name] or schemas[name].keys() <= _ANYTHING}
+_Arguments = tuple[dict[str, Any], list[Image]]
+"""The input of a run, and its images."""
+_Execute = Callable[[Callable[[OSRuntime], Coroutine[Any, Any, Any]]], Any]
+"""Executes work on a runtime, and returns its result."""
 
 
 class _Function(Decorated):
@@ -227,6 +103,24 @@ class _Function(Decorated):
         )
         return definition.to_result(result, view)
 
+    async def _partials(
+        self, scope: RunScope | None, open_runtime: Callable[[], Awaitable[OSRuntime]], arguments: _Arguments
+    ) -> AsyncGenerator[Partial[Any]]:
+        """Execute a call; yield its partial values, then its result."""
+        definition, options, runtime = self._definition, self._options, await open_runtime()
+
+        def call(listener: Listener, on_delta: OnDelta) -> Coroutine[Any, Any, CallResult[Any]]:
+            heard = replace(
+                options,
+                listener=in_turn(listener, options.listener),
+                on_delta=in_turn(on_delta, options.on_delta),
+            )
+            return type(self)(definition, heard)._call(runtime, scope, *arguments)  # noqa: SLF001 - of this class
+
+        async with aclosing(partials(partial(PartialReader, definition.returns), call)) as values:
+            async for value in values:
+                yield value
+
     async def _resume(self, runtime: OSRuntime, run_id: str, settings: dict[str, Any]) -> CallResult[Any]:
         definition, options = self._definition, self._options
         view = definition.view(runtime)
@@ -253,6 +147,21 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
         """Return the value of a call with its run id, usage and warnings."""
         arguments, scope = self._definition.arguments(args, kwargs), current_scope()
         return await self._call(await self._definition.async_runtime(scope), scope, *arguments)
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> PartialStream[R]:
+        """Call the function; return a stream of its value while it arrives. The last one is the validated value.
+
+            async for partial in function.stream(…):
+                print(partial.value)
+
+        The call begins with the first step of the loop. Leaving the loop early cancels it: `options(run_id=…)` with the
+        id of its run continues it.
+
+        Raises:
+            CallStopped: The run of the call did not finish.
+        """
+        arguments, scope = self._definition.arguments(args, kwargs), current_scope()
+        return PartialStream(self._partials(scope, lambda: self._definition.async_runtime(scope), arguments))
 
     async def resume(
         self, run_id: str, *, retry: bool = False, raise_limits: Mapping[str, int | None] | None = None
@@ -286,18 +195,63 @@ class LLMFunction(_Function, Generic[P, R]):
         settings = {"retry": retry, "raise_limits": raise_limits}
         return self._execute(current_scope(), lambda runtime: self._resume(runtime, run_id, settings))
 
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Partial[R]]:
+        """Call the function; yield its value while it arrives. The last one is the validated value.
+
+            for partial in function.stream(…):
+                print(partial.value)
+
+        The call begins with the first step of the loop. Leaving the loop early cancels it: `options(run_id=…)` with the
+        id of its run continues it.
+
+        Raises:
+            CallStopped: The run of the call did not finish.
+        """
+        arguments, scope = self._definition.arguments(args, kwargs), current_scope()
+        return self._steps(scope, self._executor(scope), arguments)
+
+    def _steps(self, scope: RunScope | None, execute: _Execute, arguments: _Arguments) -> Iterator[Partial[R]]:
+        stream: PartialStream[R] | None = None
+
+        async def step(runtime: OSRuntime) -> Partial[R] | None:
+            nonlocal stream
+            if stream is None:
+                stream = PartialStream(self._partials(scope, lambda: _done(runtime), arguments))
+            return await anext(stream, None)
+
+        try:
+            while (value := execute(step)) is not None:
+                yield value
+        finally:
+            if stream is not None:
+                closing = stream.aclose
+                execute(lambda _: closing())
+
     def _execute(
         self, scope: RunScope | None, work: Callable[[OSRuntime], Coroutine[Any, Any, CallResult[R]]]
     ) -> CallResult[R]:
+        result: CallResult[R] = self._executor(scope)(work)
+        return result
+
+    def _executor(self, scope: RunScope | None) -> _Execute:
+        """Return what executes work on the runtime of a call, on its event loop."""
         runtime = self._definition.decoration.runtime
         if runtime is None and scope is not None:
             if ambient.is_loop_running():
                 raise CallImpossible(f"{self._definition.what} is a plain function and is called by an async tool")
-            return run_on(scope.loop, work(OSRuntime(scope.services)))
-        runtime = runtime or ambient.runtime_in_use()
-        if isinstance(runtime, OSRuntime):
+            loop, own = scope.loop, OSRuntime(scope.services)
+            return lambda work: run_on(loop, work(own))
+        found = runtime or ambient.runtime_in_use()
+        if isinstance(found, OSRuntime):
             raise CallImpossible(f"{self._definition.what} is a plain function; its runtime must be a `SyncRuntime`")
-        return ambient.call_on_project(work) if runtime is None else runtime.wait(work(runtime.async_form))
+        if found is None:
+            return ambient.call_on_project
+        used = found
+        return lambda work: used.wait(work(used.async_form))
+
+
+async def _done(runtime: OSRuntime) -> OSRuntime:
+    return runtime
 
 
 class _FunctionDecorator(Protocol):
@@ -383,4 +337,4 @@ def llm_function(function: Callable[..., Any] | None = None, /, **options: Any) 
     return decorate if function is None else decorate(function)
 
 
-__all__ = ["AsyncLLMFunction", "CallResult", "LLMFunction", "llm_function"]
+__all__ = ["AsyncLLMFunction", "LLMFunction", "llm_function"]
