@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from reyn import ModelAnswer, ModelRequest, OSRuntime, SyncRuntime, llm_chat, llm_function, tool
 from reyn.errors import AdapterInvalid, CallStopped, FunctionInvalid, ScriptInvalid
-from reyn.testing import MemoryJournal, ScriptedModel, abort, act, finish, goto, reply
+from reyn.testing import MemoryJournal, ScriptedModel, act, finish, give_up, goto, reply
 from tests.support import write_skill
 
 FORMS = ("full", "short", "tools")
@@ -76,7 +76,7 @@ def test_an_answer_is_a_dict_in_the_shape_of_the_contract():
     }
     assert goto("send", {"a": 1})["control"]["next_phase"] == "send"
     assert act({"kind": "x"}) == {"control_ir": [{"kind": "x"}]}
-    assert json.loads(json.dumps(abort("no")))["control"]["type"] == "abort"
+    assert json.loads(json.dumps(give_up("no")))["control"]["type"] == "abort"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -104,7 +104,7 @@ def test_an_exit_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path)
     with pytest.raises(CallStopped, match="no exit that takes one text; it has finish with `result`"):
         call(tmp_path, ScriptedModel([reply("a")]), Ticket)
     with pytest.raises(CallStopped, match="is aborted: impossible"):
-        call(tmp_path, ScriptedModel([abort("impossible")]))
+        call(tmp_path, ScriptedModel([give_up("impossible")]))
 
 
 class Class:
@@ -202,7 +202,7 @@ def test_bad_input_is_an_error_that_says_what_to_do(junk: Any):
         lambda: finish({}, ops=junk),
         lambda: goto(junk, junk),
         lambda: reply(junk),
-        lambda: abort(junk),
+        lambda: give_up(junk),
         lambda: act(junk),
         lambda: ScriptedModel(junk),
         lambda: ScriptedModel([junk]),

@@ -42,7 +42,7 @@ class PartialReply:
         return piece if self._kind == "plain" else self._scanner.feed(piece)
 
 
-class Completion(NamedTuple):
+class KnownData(NamedTuple):
     """JSON that was closed where it ends so far.
 
     Attributes:
@@ -79,11 +79,11 @@ class PartialData:
             self._is_json, piece = True, piece[start:]
         self._scanner.feed(piece)
 
-    def completions(self) -> Iterator[Completion]:
+    def completions(self) -> Iterator[KnownData]:
         """Yield the data as far as it is known: all of it, then without the text or the containers that are open."""
         for text, path in self._scanner.closed():
             try:
-                yield Completion(json.loads(text), path)
+                yield KnownData(json.loads(text), path)
             except (ValueError, RecursionError):
                 continue
 

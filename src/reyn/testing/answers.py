@@ -63,13 +63,13 @@ def reply(text: str) -> WrittenAnswer:
     return WrittenAnswer(control=REPLY_CONTROL, artifact={"data": text})
 
 
-def abort(reason: str) -> WrittenAnswer:
+def give_up(reason: str) -> WrittenAnswer:
     """Return the answer that gives the task up.
 
     Raises:
         ScriptInvalid: The reason is no text, or blank.
     """
-    _text("abort", "reason", reason)
+    _text("give_up", "reason", reason)
     control = {"type": "abort", "decision": "abort", "next_phase": None}
     return WrittenAnswer(control=control | {"confidence": 1, "reason": {"summary": reason}}, artifact={})
 
