@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from reyn.chat.services.snapshot_journal import latest_conversations
@@ -11,7 +12,7 @@ from reyn.runs.reading import RecordedRuns
 from reyn.testing.fixtures import events_after, run_started
 
 
-def test_old_conversations_are_found_below_many_newer_runs():
+def test_old_conversations_are_found_below_many_newer_runs(monkeypatch: pytest.MonkeyPatch):
     journal = MemoryJournal()
     for number in range(700):
         name = f"r{number:03}"
@@ -22,10 +23,11 @@ def test_old_conversations_are_found_below_many_newer_runs():
     runs = RecordedRuns(lambda: journal, DayBudgets, lambda: 0)
 
     def page(*arguments: object, limit: int, **options: object):
-        found = runs.page(*arguments, limit=limit, **options)  # type: ignore[arg-type]
+        found = RecordedRuns.page(runs, *arguments, limit=limit, **options)  # type: ignore[arg-type]
         read.append(len(found.rows))
         return found
 
-    found = [row.run_id for row in latest_conversations(page, ["ada", "default"], 20)]
+    monkeypatch.setattr(runs, "page", page)
+    found = [one.row.run_id for one in latest_conversations(runs, ["ada", "default"], 20)]
     assert found == ["r699", "r002", "r000"]  # an agent that is no more: only among the newest runs
     assert sum(read) <= 500 + 2 * 20

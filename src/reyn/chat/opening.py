@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from reyn.chat.conversation import Conversation
 from reyn.chat.conversation_run import Beginning
-from reyn.errors import AgentNotFound, ConversationInvalid, RunIdInvalid
+from reyn.chat.services.snapshot_journal import check_conversation
+from reyn.errors import AgentNotFound, RunIdInvalid
 from reyn.journal.family import check_not_imported
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -52,21 +53,6 @@ def open_conversation(
         model=model,
         listener=listener,
     )
-
-
-def check_conversation(row: RunRow, agent: str | None) -> None:
-    """Check that a run is a conversation, and one with `agent` unless that is `None`.
-
-    Raises:
-        ConversationInvalid: It is not.
-    """
-    if not row.skill.startswith(AGENT_PREFIX):
-        raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
-    if agent is not None and f"{AGENT_PREFIX}{agent}" != row.skill:
-        message = (
-            f"conversation `{row.run_id}` is one with the agent `{row.skill.removeprefix(AGENT_PREFIX)}`, not `{agent}`"
-        )
-        raise ConversationInvalid(message, hint="Leave the agent out; the conversation keeps the one that it has.")
 
 
 def recorded_agent(agents: Agents, row: RunRow) -> Agent:

@@ -8,6 +8,12 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from reyn._version import __version__
+from reyn.chat.services.snapshot_journal import (
+    RecordedConversation,
+    RecordedMessage,
+    find_conversation,
+    latest_conversations,
+)
 from reyn.errors import AgentNotFound, InputInvalid, ReynError
 from reyn.gateway.metrics import metrics_text
 from reyn.gateway.operations import ApiCall, operation
@@ -105,19 +111,16 @@ class ConversationQuery(msgspec.Struct):
 @operation("GET", "/api/conversations", "view", query=ConversationQuery, result=list[ConversationItem])
 def list_conversations(call: ApiCall) -> list[ConversationItem]:
     """List conversations, the latest first."""
-    from reyn.chat.services.snapshot_journal import latest_conversations, read_overview
-
-    runtime, runs = call.site.runtime, call.site.runtime.runs
+    runtime = call.site.runtime
     agents = [agent for agent in runtime.project.agents if call.principal.sees(f"{AGENT_PREFIX}{agent}")]
     limit = max(1, min(call.query.limit, 200))
-    latest = [row for row in latest_conversations(runs.page, agents, limit) if call.principal.sees(row.skill)]
-    items = []
-    for row in latest[:limit]:
-        overview = read_overview(runs.events(row.run_id), runs.content, runs.inbox(row.run_id))
-        agent, status = row.skill.removeprefix(AGENT_PREFIX), runs.display_status(row)
-        first = overview.first[:200]
-        items.append(ConversationItem(row.run_id, agent, status, row.updated, overview.title, first, overview.messages))
-    return items
+    latest = [one for one in latest_conversations(runtime.runs, agents, limit) if call.principal.sees(one.row.skill)]
+    return [_item(one) for one in latest[:limit]]
+
+
+def _item(one: RecordedConversation) -> ConversationItem:
+    row, (title, first, messages) = one.row, msgspec.structs.astuple(one.overview)
+    return ConversationItem(row.run_id, one.agent, one.display_status, row.updated, title, first[:200], messages)
 
 
 class SentImage(msgspec.Struct, forbid_unknown_fields=True):
@@ -165,41 +168,22 @@ async def begin_conversation(call: ApiCall) -> Begun:
     return Begun(run)
 
 
-class MessageView(msgspec.Struct):
-    """A message of a conversation. `role` is `user`, `agent`, or `run` for the report of a background run."""
-
-    number: int
-    role: str
-    text: str
-    seq: int
-    at: int
-
-
 class ConversationView(msgspec.Struct):
     """A conversation: its run, its messages, and whether this server has it open."""
 
     run: RunView
     title: str
-    messages: list[MessageView]
+    messages: list[RecordedMessage]
     is_open: bool
 
 
 @operation("GET", "/api/conversations/{run}", "view", result=ConversationView)
 def get_conversation(call: ApiCall) -> ConversationView:
     """Return a conversation with its messages."""
-    from reyn.chat.opening import check_conversation
-    from reyn.chat.services.snapshot_journal import read_messages, read_overview
-
     runtime, run = call.site.runtime, call.run
-    row = runtime.runs.find(run)
-    check_conversation(row, None)
-    events = list(runtime.runs.events(run))
-    overview = read_overview(events, runtime.runs.content, runtime.runs.inbox(run))
-    messages = [
-        MessageView(one.number, one.role, one.text, one.seq, one.at)
-        for one in read_messages(events, runtime.runs.content)
-    ]
-    return ConversationView(run_view(runtime, row), overview.title, messages, call.site.conversations.is_open(run))
+    found = find_conversation(runtime.runs, run)
+    view, is_open = run_view(runtime, found.row), call.site.conversations.is_open(run)
+    return ConversationView(view, found.overview.title, found.messages, is_open)
 
 
 @operation("POST", "/api/conversations/{run}/messages", "start", body=MessageBody, result=Begun, status=202)
@@ -234,13 +218,11 @@ class Edit(MessageBody, forbid_unknown_fields=True):
 @operation("POST", "/api/conversations/{run}/edit", "start", body=Edit, result=Begun, status=202)
 async def edit_message(call: ApiCall) -> Begun:
     """Say something else in place of a message, in a fork. The conversation itself does not change."""
-    from reyn.chat.services.snapshot_journal import fork_point
-
     site, run = call.site, call.origin
     runtime = site.runtime
     if call.body.number < 1:
         raise InputInvalid("`number` is the number of a message, from 1")
-    at, new = fork_point(runtime.runs.events(run), call.body.number), runtime.services.ids.new()
+    at, new = find_conversation(runtime.runs, run).fork_point(call.body.number), runtime.services.ids.new()
     site.work.check()
     await runtime.fork(run, at=at, run_id=new)
     await site.conversations.begin(None, new, call.body.message(), call.principal.name)

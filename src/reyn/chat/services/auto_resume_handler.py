@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reyn.chat.services.snapshot_journal import all_conversations
 from reyn.errors import ReynError, RunBusy
-from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.lifecycle import UNENDED
 from reyn.journal.listing import RunQuery
 
@@ -25,11 +25,10 @@ def interrupted_runs(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
     return [row for row in reversed(rows) if not row.queue and not is_claimed(row.run_id)]
 
 
-def open_conversations(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
+def open_conversations(runtime: OSRuntime) -> list[RunRow]:
     """Return the conversations that can be continued, the latest first."""
-    rows = (row for row in runtime.runs.select(RunQuery(UNENDED)) if row.skill.startswith(AGENT_PREFIX))
-    continuable = [row for row in rows if not row.parent and not row.imported]
-    return sorted(continuable, key=lambda row: row.updated, reverse=True)
+    rows = (one.row for one in all_conversations(runtime.runs, RunQuery(UNENDED)))
+    return [row for row in rows if not row.imported]
 
 
 async def resume_interrupted(runtime: OSRuntime, row: RunRow) -> RunResult | ReynError | None:

@@ -26,7 +26,7 @@ from prompt_toolkit.patch_stdout import StdoutProxy
 from reyn.characters import escape
 from reyn.chat.services.auto_resume_handler import interrupted_runs
 from reyn.chat.services.intervention_handler import InterventionHandler
-from reyn.chat.services.snapshot_journal import read_messages
+from reyn.chat.services.snapshot_journal import find_conversation
 from reyn.cli.chat.commands import CHAT_COMMANDS, ChatCommands
 from reyn.cli.chat.printing import message_lines
 from reyn.cli.chat.session import in_daemon_thread
@@ -63,11 +63,10 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
         out.line(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
     if not runtime.runs.is_recorded(conversation.run_id):
         return
-    messages = read_messages(runtime.runs.events(conversation.run_id), runtime.runs.content)
-    title = runtime.runs.state(conversation.run_id).title or conversation.run_id
-    count = sum(one.role != "agent" for one in messages)
+    recorded = find_conversation(runtime.runs, conversation.run_id)
+    title, count = recorded.overview.title or conversation.run_id, recorded.overview.messages
     out.line(f"{title}: {count} message{'' if count == 1 else 's'} so far; the last:")
-    for message in messages[-2:]:
+    for message in recorded.messages[-2:]:
         for line in message_lines(message, _MAX_RECALLED):
             out.line(line)
 

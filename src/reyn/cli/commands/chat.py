@@ -143,7 +143,9 @@ def _latest(runtime: SyncRuntime, agent: str | None) -> str:
     from reyn.journal.kinds import AGENT_PREFIX
     from reyn.skills.agents import DEFAULT
 
-    matching = [row for row in open_conversations(runtime) if row.skill == f"{AGENT_PREFIX}{agent or DEFAULT}"]
+    matching = [
+        row for row in open_conversations(runtime.async_form) if row.skill == f"{AGENT_PREFIX}{agent or DEFAULT}"
+    ]
     if not matching:
         raise ConversationInvalid(
             f"there is no conversation with `{agent or DEFAULT}` to continue", hint="Start one without `--continue`."
@@ -153,14 +155,13 @@ def _latest(runtime: SyncRuntime, agent: str | None) -> str:
 
 def _forked(runtime: SyncRuntime, fork: str, run_id: str | None, agent: str | None) -> str:
     """Fork a conversation before a message; return the id of the fork."""
-    from reyn.chat.opening import check_conversation, recorded_agent
-    from reyn.chat.services.snapshot_journal import fork_point
+    from reyn.chat.opening import recorded_agent
+    from reyn.chat.services.snapshot_journal import find_conversation
 
     run, _, number = fork.rpartition("@")
     if not run or not number.isascii() or not number.isdigit() or len(number) > _MAX_DIGITS:
         raise click.UsageError(f"`{fork}` is not of the form RUN@MESSAGE, for example 20261116T120000-abc@3")
-    row = runtime.runs.find(run)
-    check_conversation(row, agent)
-    recorded_agent(runtime.project.agents, row)
-    result: Any = runtime.fork(row.run_id, at=fork_point(runtime.runs.events(row.run_id), int(number)), run_id=run_id)
+    conversation = find_conversation(runtime.async_form.runs, run, agent)
+    recorded_agent(runtime.project.agents, conversation.row)
+    result: Any = runtime.fork(conversation.row.run_id, at=conversation.fork_point(int(number)), run_id=run_id)
     return str(result.run_id)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,10 +19,9 @@ from reyn.errors import ConversationInvalid, UsageError
 
 if TYPE_CHECKING:
     from reyn.chat.services.chain_manager import ChainLink
-    from reyn.chat.services.snapshot_journal import RecordedMessage
-    from reyn.journal import RunRow
+    from reyn.chat.services.snapshot_journal import RecordedConversation, RecordedMessage
     from reyn.runs.prune import PruneReport
-    from reyn.runtime.sync_runtime import SyncRuns
+    from reyn.runtime import SyncRuntime
 
 _HEADER = ("CONVERSATION", "UPDATED", "AGENT", "STATUS", "MESSAGES", "TITLE")
 _EXCERPT = 60
@@ -60,10 +60,8 @@ def list_(limit: int) -> Report:
 def _list(limit: int) -> Report:
     from reyn.chat.services.snapshot_journal import latest_conversations
 
-    runtime = open_existing_project()
-    runs = runtime.runs
-    latest = latest_conversations(runs.page, runtime.project.agents, limit)
-    entries = [_entry(runs, row) for row in latest[:limit]]
+    runtime = open_existing_project().async_form
+    entries = [_entry(one) for one in latest_conversations(runtime.runs, runtime.project.agents, limit)[:limit]]
     table = table_lines(_HEADER, [_cells(entry) for entry in entries])
     return Report(entries, table if entries else ["no conversations; start one with `reyn chat`"])
 
@@ -78,7 +76,10 @@ def search(words: tuple[str, ...], limit: int) -> Report:
     The words may be in the title and in messages; upper and lower case do not matter. Each conversation is shown with
     the latest message that contains the first word.
     """
-    entries = list(_matching(open_existing_project().runs, [word.casefold() for word in words], limit))
+    from reyn.chat.services.snapshot_journal import all_conversations
+
+    conversations = all_conversations(open_existing_project().async_form.runs)
+    entries = list(islice(_matching(conversations, words), limit))
     lines = [line for entry in entries for line in _match_lines(entry)]
     return Report(entries, lines or [f"no conversation contains {' '.join(words)}"])
 
@@ -100,14 +101,15 @@ def show(run: str) -> Report:
     Arrows mark what the agent asked other agents, and their replies.
     """
     from reyn.chat.services.chain_manager import read_links, read_origin
-    from reyn.chat.services.snapshot_journal import read_messages
 
     runtime = open_existing_project()
-    row = _find(runtime.runs, run)
-    messages = read_messages(runtime.runs.events(row.run_id), runtime.runs.content)
-    journal = runtime.services.journal
-    links, origin = read_links(journal, row.run_id), read_origin(journal, row.run_id)
-    pairs = [(one, [link for link in links if link.number == one.number and one.role != "agent"]) for one in messages]
+    conversation = _find(runtime, run)
+    journal, run_id = runtime.services.journal, conversation.row.run_id
+    links, origin = read_links(journal, run_id), read_origin(journal, run_id)
+    pairs = [
+        (one, [link for link in links if link.number == one.number and one.role != "agent"])
+        for one in conversation.messages
+    ]
     value = [msgspec.to_builtins(one) | {"asks": msgspec.to_builtins(asked)} for one, asked in pairs]
     first = [f"asked by {ask.agent} in conversation {ask.run}" for ask in origin[:1]]
     return Report(value, [*first, *(line for one, asked in pairs for line in _message_lines(one, asked))])
@@ -134,7 +136,7 @@ def rename(run: str, title: str) -> Report:
     from reyn.cli.people import user_name
 
     runtime = open_project()
-    row = _find(runtime.runs, run)
+    row = _find(runtime, run).row
     runtime.conversations.rename(row.run_id, title, by=user_name())
     return Report(None, [f"renamed {row.run_id}" if title.strip() else f"removed the title of {row.run_id}"])
 
@@ -153,8 +155,9 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool) -> Report:
     it, or an unfinished run uses it as its model. Deleted conversations cannot be restored; export those that you need
     with `reyn export` first. Files that they changed stay; `reyn undo` restores them before.
     """
-    recorded = open_project().runs
-    names = [_deletable(recorded, run) for run in runs]
+    runtime = open_project()
+    recorded = runtime.runs
+    names = [_deletable(runtime, run) for run in runs]
     if not yes and not dry_run:
         _confirm(recorded.delete(names, dry_run=True))
     report = recorded.delete(names, dry_run=dry_run)
@@ -164,10 +167,10 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool) -> Report:
     return Report(report, lines, 1 if report.left else 0)
 
 
-def _deletable(runs: SyncRuns, run: str) -> str:
+def _deletable(runtime: SyncRuntime, run: str) -> str:
     """Return the id of a conversation that can be deleted without the one that it is a part of."""
-    row = _find(runs, run)
-    root = runs.root_run(row).run_id
+    row = _find(runtime, run).row
+    root = runtime.runs.root_run(row).run_id
     if root != row.run_id:
         raise ConversationInvalid(
             f"conversation `{row.run_id}` is a part of run `{root}`, whose agent asked it, and stays with it",
@@ -184,31 +187,18 @@ def _confirm(report: PruneReport) -> None:
     out.confirm(f"Delete {len(report.runs)} run{'' if len(report.runs) == 1 else 's'}?", abort=True)
 
 
-def _conversations(runs: SyncRuns) -> list[RunRow]:
-    """Return the conversations, the latest first."""
-    from reyn.journal.kinds import AGENT_PREFIX
+def _find(runtime: SyncRuntime, run: str) -> RecordedConversation:
+    from reyn.chat.services.snapshot_journal import find_conversation
 
-    rows = (row for row in runs.all() if row.skill.startswith(AGENT_PREFIX) and not row.parent)
-    return sorted(rows, key=lambda row: row.updated, reverse=True)
+    return find_conversation(runtime.async_form.runs, run)
 
 
-def _find(runs: SyncRuns, run: str) -> RunRow:
-    from reyn.chat.opening import check_conversation
-
-    row = runs.find(run)
-    check_conversation(row, None)
-    return row
-
-
-def _entry(runs: SyncRuns, row: RunRow) -> dict[str, Any]:
-    from reyn.chat.services.snapshot_journal import read_overview
-    from reyn.journal.kinds import AGENT_PREFIX
-
-    overview = read_overview(runs.events(row.run_id), runs.content, runs.inbox(row.run_id))
+def _entry(conversation: RecordedConversation) -> dict[str, Any]:
+    row, overview = conversation.row, conversation.overview
     return {
         "run_id": row.run_id,
-        "agent": row.skill.removeprefix(AGENT_PREFIX),
-        "status": runs.display_status(row),
+        "agent": conversation.agent,
+        "status": conversation.display_status,
         "updated": row.updated,
         "messages": overview.messages,
         "title": overview.title,
@@ -218,26 +208,16 @@ def _entry(runs: SyncRuns, row: RunRow) -> dict[str, Any]:
     }
 
 
-def _matching(runs: SyncRuns, words: list[str], limit: int) -> Iterator[dict[str, Any]]:
-    from reyn.chat.services.snapshot_journal import read_messages
-
-    for row in _conversations(runs):
-        entry = _entry(runs, row)
-        messages = read_messages(runs.events(row.run_id), runs.content)
-        texts = [message.text.casefold() for message in messages]
-        if not all(word in entry["title"].casefold() or any(word in text for text in texts) for word in words):
-            continue
-        hits = [message for message, text in zip(messages, texts, strict=True) if words[0] in text]
-        match = hits[-1] if hits else None
-        entry["match"] = match and {
-            "number": match.number,
-            "role": match.role,
-            "excerpt": _excerpt(match.text, words[0]),
-        }
-        yield entry
-        limit -= 1
-        if not limit:
-            return
+def _matching(conversations: Iterable[RecordedConversation], words: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for conversation in conversations:
+        if conversation.has_words(words):
+            message = conversation.latest_with(words[0])
+            match = message and {
+                "number": message.number,
+                "role": message.role,
+                "excerpt": _excerpt(message.text, words[0].casefold()),
+            }
+            yield _entry(conversation) | {"match": match}
 
 
 def _excerpt(text: str, word: str) -> str:
