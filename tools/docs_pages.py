@@ -39,7 +39,8 @@ def errors() -> Iterator[str]:
 
     yield (
         "# Errors\n\nEvery error has a stable code, a message and a hint. Commands with `--json` print an error as one "
-        "object with `code`, `message`, `hint` and `more`, the command that explains the code.\n"
+        "object with `code`, `message`, `hint` and `more`, the command that explains the code. In Python, they are "
+        "classes of `reyn.errors`.\n"
     )
     tree = textwrap.dedent((reyn.errors.__doc__ or "").split("\n\n", 2)[2])
     yield f"\n```text\n{tree.strip()}\n```\n"

@@ -37,7 +37,8 @@ class Page:
         start: What a reader does first, in Markdown.
         values: The classes that attributes of the exported classes have, by what a user writes: `rt.runs`.
         elsewhere: The exported names that other pages describe.
-        parts: A package whose modules are listed with their names, as the services of conversations.
+        parts: Modules that are listed with their names, and packages whose modules are.
+        made: Classes whose constructor a user calls, beside those whose docstring has the arguments.
     """
 
     title: str
@@ -45,7 +46,8 @@ class Page:
     start: str
     values: tuple[tuple[str, str, str], ...] = ()
     elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    parts: str = ""
+    parts: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
 
 
 PYTHON_API = {
@@ -79,7 +81,7 @@ PYTHON_API = {
         "reyn.chat",
         "`rt.chat()` opens a conversation with an [agent](../../guides/talk-with-an-agent.md). [Services](#services) "
         "lists the modules that do the rest.",
-        parts="reyn.chat.services",
+        parts=("reyn.chat.conversation", "reyn.chat.services"),
     ),
     "python/models.md": Page(
         "Python API: models",
@@ -98,12 +100,14 @@ PYTHON_API = {
         "Python API: ops",
         "reyn.ops",
         "[Add an op](../../guides/add-an-op.md) shows how to write one. [Ops](../ops.md) lists the built-in kinds.",
+        made=("OpFailed", "OpTable"),
     ),
     "python/testing.md": Page(
         "Python API: testing",
         "reyn.testing",
         "[Test a skill](../../guides/test-a-skill.md) shows how to use these names. A subclass of a conformance suite "
         "inherits its tests.",
+        made=("CountingIds", "MemoryJournal", "ScriptedModel", "SteppingClock"),
     ),
     "python/client.md": Page(
         "Python API: the HTTP client",
@@ -135,26 +139,35 @@ def _page(page: Page) -> Iterator[str]:
     rows = [(f"[`{name}`]({linked.get(name, '')}#{anchors[name]})", _summary(package, name)) for name in _exports(page)]
     yield from table((f"name in `{page.package}`", "description"), rows)
     for name in own:
-        yield from _entry(package, name, _heading(own, name))
+        yield from _entry(package, name, _heading(own, name), is_made=name in page.made)
     for written, module, name in page.values:
         yield from _class(name, getattr(importlib.import_module(module), name), f"`{written}`.")
     if page.parts:
         yield from _parts(page.parts)
 
 
-def _parts(name: str) -> Iterator[str]:
-    """Yield the table of the modules of a package: what each does, and what it defines."""
-    package = importlib.import_module(name)
-    yield f"\n## {name.rpartition('.')[2].capitalize()}\n\n{inspect.getdoc(package)}\n\n"
+def _parts(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the table of modules: what each does, and what it defines."""
+    *_, package = [importlib.import_module(name) for name in names]
+    yield f"\n## {package.__name__.rpartition('.')[2].capitalize()}\n\n{inspect.getdoc(package)}\n\n"
     rows = []
-    for found in pkgutil.iter_modules(package.__path__, f"{name}."):
-        module = importlib.import_module(found.name)
-        names = getattr(module, "__all__", None) or [
-            one for one, value in vars(module).items() if getattr(value, "__module__", "") == found.name
+    for module in (part for name in names for part in _modules_in(name)):
+        own = getattr(module, "__all__", None) or [
+            one for one, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
         ]
         doc = " ".join((inspect.getdoc(module) or "").split())
-        rows.append((f"`{found.name}`", doc, ", ".join(f"`{one}`" for one in names if not one.startswith("_"))))
+        rows.append((f"`{module.__name__}`", doc, ", ".join(f"`{one}`" for one in own if not one.startswith("_"))))
     yield from table(("module", "responsibility", "names"), rows)
+
+
+def _modules_in(name: str) -> Iterator[ModuleType]:
+    """Yield a module, or the modules of a package."""
+    module = importlib.import_module(name)
+    if not hasattr(module, "__path__"):
+        yield module
+        return
+    for found in pkgutil.iter_modules(module.__path__, f"{name}."):
+        yield importlib.import_module(found.name)
 
 
 def _heading(names: list[str], name: str) -> str:
@@ -185,12 +198,12 @@ def _alias(value: Any, name: str) -> str:
     return f"The same as `{written}`." if inspect.isclass(value) and written != name else ""
 
 
-def _entry(package: ModuleType, name: str, heading: str) -> Iterator[str]:
+def _entry(package: ModuleType, name: str, heading: str, *, is_made: bool) -> Iterator[str]:
     value = getattr(package, name)
     if alias := _alias(value, name):
         yield f"\n## {heading}\n\n{alias}\n"
     elif inspect.isclass(value):
-        yield from _class(name, value)
+        yield from _class(name, value, is_made=is_made)
     elif (node := _definition(value)) is not None:
         yield f"\n## {heading}\n\n"
         yield from _function(node, value, name)
@@ -203,9 +216,14 @@ def _entry(package: ModuleType, name: str, heading: str) -> Iterator[str]:
 # -- classes ------------------------------------------------------------------------------------------
 
 
-def _class(name: str, cls: type, opening: str = "") -> Iterator[str]:
+def _class(name: str, cls: type, opening: str = "", *, is_made: bool = False) -> Iterator[str]:
     doc = _text(cls)
     yield f"\n## {name}\n\n{opening}{' ' if opening and doc else ''}{_prose(doc)}\n"
+    if (is_made or _items(doc, "Args")) and (node := _definition(inspect.getattr_static(cls, "__init__"))) is not None:
+        yield f"\n```py\n{_signature(node, '__init__')}\n```\n"
+        if arguments := _rows(doc, "Args"):
+            yield "\n"
+            yield from table(("argument", "meaning"), arguments)
     rows = [] if issubclass(cls, Synchronous) else _attributes(cls)
     used = [column for column in range(3) if any(row[column] for row in rows)]
     if rows:
@@ -305,12 +323,12 @@ def _function(node: FunctionDef, value: Any, name: str) -> Iterator[str]:
     doc = _text(value)
     yield f"```py\n{_signature(node, name)}\n```\n\n{_prose(doc)}\n"
     for section, head in (("Args", ("argument", "meaning")), ("Raises", ("error", "when"))):
-        if rows := [(f"`{one}`", text) for one, text in _items(doc, section).items()]:
+        if rows := _rows(doc, section):
             yield "\n"
             yield from table(head, rows)
     for section in ("Returns", "Yields"):
         if text := _section(doc, section):
-            yield f"\n{section} {text[0].lower()}{text[1:]}\n"
+            yield f"\n{section}: {text}\n"
 
 
 def _signature(node: FunctionDef, name: str) -> str:
@@ -365,6 +383,10 @@ def _prose(doc: str) -> str:
 def _section(doc: str, name: str) -> str:
     found = next((match[2] for match in SECTION.finditer(f"{doc}\n") if match[1] == name), "")
     return " ".join(textwrap.dedent(found).split())
+
+
+def _rows(doc: str, section: str) -> list[tuple[str, str]]:
+    return [(f"`{name}`", text) for name, text in _items(doc, section).items()]
 
 
 def _items(doc: str, name: str) -> dict[str, str]:

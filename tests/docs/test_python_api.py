@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from reyn.testing import MemoryJournal
 from tests.docs.test_docs import FENCE, PAGES, ROOT
 
 REFERENCE = ROOT / "docs" / "reference" / "python"
@@ -81,6 +82,25 @@ def test_a_class_that_a_guide_names_is_described_or_imported_there(page: Path):
     assert used - described() - spelled == set()
 
 
+@cache
+def runtime_names() -> dict[str, set[str]]:
+    """Return the names of a runtime by its groups; those of the runtime itself under an empty name."""
+    from reyn import OSRuntime, SyncRuntime
+
+    with SyncRuntime.open(ROOT, journal=MemoryJournal()) as rt:
+        groups = ("runs", "project", "permissions", "conversations", "workers")
+        of_groups = {name: set(dir(getattr(rt.async_form, name))) for name in groups}
+        return of_groups | {"": {*dir(rt), *dir(OSRuntime), *groups}}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_method_of_a_runtime_that_a_page_names_exists(page: Path):
+    text, names = page.read_text(encoding="utf-8"), runtime_names()
+    assert {name for name in re.findall(r"\brt\.(\w+)", text) if name not in names[""]} == set()
+    of_groups = re.findall(r"\brt\.(\w+)\.(\w+)", text)
+    assert {(group, name) for group, name in of_groups if group in names and name not in names[group]} == set()
+
+
 def public_packages() -> Iterator[str]:
     for page in REFERENCE.glob("*.md"):
         yield re.search(r"^```py\nimport (\S+)\n```", page.read_text(encoding="utf-8"), re.M)[1]
@@ -120,3 +140,18 @@ def test_a_signature_has_the_parameters_of_the_function():
     functions = (REFERENCE / "functions.md").read_text(encoding="utf-8")
     [shown] = re.findall(r"^def llm_function\(\n.*?^\)", functions, re.M | re.S)
     assert re.findall(r"^    (\w+):", shown, re.M) == list(options.parameters)
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.name)
+def test_the_arguments_that_a_docstring_describes_are_those_of_the_signature(page: Path):
+    entries = re.split(r"^##+ ", page.read_text(encoding="utf-8"), flags=re.M)[1:]
+    for entry in entries:
+        shown = re.search(r"^```py\n((?:async )?def .*?)\n```", entry, re.M | re.S)
+        table = re.search(r"^\| argument \| meaning \|\n\|---\|---\|\n((?:\|.*\n)*)", entry, re.M)
+        if shown is None or table is None:
+            continue
+        [function] = ast.parse(shown[1]).body
+        names = {one.arg for one in ast.walk(function) if isinstance(one, ast.arg)}
+        described = {name.strip("*") for name in re.findall(r"^\| `([\w*]+)` \|", table[1], re.M)}
+        without_arguments = {"function"}  # of a decorator, which is shown as it is called with options
+        assert described - without_arguments <= names, entry.partition("\n")[0]
