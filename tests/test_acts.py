@@ -19,6 +19,10 @@ def test_half_of_the_items_of_a_set_need_an_act_and_no_task_is_in_two_sets():
         items = [item for task in tasks for item in task.items]
         assert (len(tasks), len(items), sum(bool(item.acts) for item in items)) == (count, size, size // 2)
         assert sum(len(item.acts) > 1 for item in items) == several
+    for name in ("held_several", "tuning_several"):
+        needs = [len(item.acts) for task in tasks_of(name) for item in task.items]
+        assert sum(need > 1 for need in needs) >= 14
+        assert {0, 1} < set(needs)  # what follows an act is not always another one
 
 
 def test_a_model_that_does_what_is_right_has_full_marks(tmp_path: Path):

@@ -113,7 +113,8 @@ def _write_skill(
     (folder / "artifacts").mkdir()
     front = {"type": "skill", "name": name, "description": about, "entry": "work", "final_output": "result"}
     (folder / "skill.md").write_text(f"---\n{json.dumps(front | {'graph': {'work': ['end']}})}\n---\n")
-    phase = {"type": "phase", "name": "work", "input": "request", "model_class": f"fixed_{name}"}
+    phase: dict[str, Any] = {"type": "phase", "name": "work", "input": "request", "model_class": f"fixed_{name}"}
+    phase["allowed_ops"] = []  # a model that is measured answers for sub-skills, too
     (folder / "phases" / "work.md").write_text(f"---\n{json.dumps(phase)}\n---\n{instructions}\n")
     for artifact, names in (("request", fields), ("result", result)):
         schema = _closed({name: {"type": "string"} for name in names})
