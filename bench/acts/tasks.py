@@ -5,9 +5,9 @@ and what tools, sub-skills and users answer. An item has an `input`, the `acts` 
 items), the `exit` and `fields` of the decision. An expected value is a text or number, `{contains: [...]}`, or a list
 of these.
 
-Prompts are tuned on `tuning` and `tuning_several` alone. `held2` gives the figures, `held` gave those of earlier prompts.
-The sets have no skill in common. Most inputs of `tuning_several` and `held_several` need two or three acts. In `must`,
-each input needs an act, because the phase has work that must be done.
+Prompts are tuned on `tuning` and `tuning_several` alone. `held2` gives the figures, `held` gave those of earlier
+prompts. The sets have no skill in common. Most inputs of `tuning_several` and `held_several` need two or three acts. In
+`must`, each input needs an act, because the phase has work that must be done.
 """
 
 from __future__ import annotations

@@ -17,12 +17,15 @@ from reyn.models.acting import (
     ActPrompt,
     act_messages,
     act_probability,
+    act_prompt,
     acts_of,
+    argument_prompts,
     best_act,
     gains,
     is_new,
 )
-from reyn.models.protocol import Turn
+from reyn.models.message_parts import wish
+from reyn.models.protocol import Candidate, PerformedOp, Turn
 from reyn.ops.file.op import FileOp
 from reyn.vocabulary import OpForm, OpSpec
 
@@ -117,10 +120,6 @@ def test_the_names_of_all_options_differ(labels: tuple[str, ...], names: tuple[s
     assert prompt_of(*(Act(label, {"kind": label}, "") for label in labels)).names == names
 
 
-def wish(text: str) -> str:
-    return prompt_of(*ACTS, text=text).wish
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -175,9 +174,17 @@ def test_what_an_op_says_about_arguments_that_are_listed_is_not_repeated():
     assert (act.fields, act.advice) == ("args: x (integer).\n", "")
 
 
+BOOK = Act("run_skill book_a_room", {"kind": "run_skill", "skill": "book_a_room"}, "Book a room", "input: people.\n")
+END = Candidate("end", "finish", "note", {}, "when done")
+
+
+def asked_for(text: str, *done: PerformedOp, task: str = "", exits: tuple[Candidate, ...] = (END,)) -> ModelRequest:
+    turn = Turn(text, "", done)
+    return ModelRequest((), {}, "run", "1.1", "", task=task, turn=turn, candidates=exits)
+
+
 def call(text: str, *, task: str = "", **fields: object) -> bool:
-    act = Act("run_skill book_a_room", {"kind": "run_skill", "skill": "book_a_room"}, "Book a room", "input: people.\n")
-    request = ModelRequest((), {}, "run", "1.1", "", task=task, turn=Turn(text, ""))
+    act, request = BOOK, asked_for(text, task=task)
     answer = {"reason": "", "ops": [act.fixed | {"input": fields}]}
     return is_new(msgspec.json.encode(answer).decode(), request, act, text)
 
@@ -212,3 +219,85 @@ def test_a_number_in_words_is_the_number_in_digits(number: int):
     units, tens = _UNITS.split(), _TENS.split()
     word = units[number] if number < 20 else tens[number // 10 - 2] + (f"-{units[number % 10]}" if number % 10 else "")
     assert call(f"There are {word} of us.", people=number)
+
+
+# -- after an act ---------------------------------------------------------------------------------------
+
+
+def deed(kind: str = "find", result: str = "{}", *, is_ok: bool = True, **fields: object) -> PerformedOp:
+    return PerformedOp({"kind": kind, **fields}, result, is_ok)
+
+
+def is_further(left: str, act: Act, *done: PerformedOp, exits: tuple[Candidate, ...] = (END,), **fields: str) -> bool:
+    answer = {"reason": "", "ops": [act.fixed | fields]}
+    request = asked_for("Find the kettle. Send it to Ada and Joel.", *done, exits=exits)
+    return is_new(msgspec.json.encode(answer).decode(), request, act, left)
+
+
+def test_an_op_that_succeeded_has_to_take_something_else_from_what_is_left():
+    find, send = ACTS
+    assert not is_further("Send it to Joel.", send, deed("send", to="Ada"), to="Ada")
+    assert not is_further("Send it to Joel.", send, deed("send", to="Ada"), to="the lamp")
+    assert not is_further("Send it to Joel.", send, deed("send", to="Ada"), to="it")
+    assert is_further("Send it to Joel.", send, deed("send", to="Ada"), to="Joel")
+    assert is_further("Send it.", send, deed("find", what="kettle"), to="Ada")
+    assert find.fixed != send.fixed
+
+
+@pytest.mark.parametrize("is_ok", [True, False])
+def test_the_same_arguments_are_no_work_that_is_left(is_ok: bool):
+    assert not is_further("", ACTS[1], deed("send", to="Ada", is_ok=is_ok), exits=(), to="Ada")
+    assert is_further("", ACTS[1], deed("send", to="Ada", is_ok=is_ok), exits=(), to="x/9")
+
+
+def prompts(text: str, *done: PerformedOp, exits: tuple[Candidate, ...] = (END,)) -> list[str]:
+    prompt = ActPrompt("task", text, ACTS, bool(exits), {}, "\n\n# Done so far\nfind Ada")
+    return [asked.text + asked.done for asked in argument_prompts(asked_for(text, *done, exits=exits), prompt)]
+
+
+def test_arguments_that_are_not_new_are_asked_for_without_those_that_the_model_has_copied():
+    first = "Send it to Joel.\n\n# Done so far\nfind Ada"
+    assert prompts("Send it to Joel.", deed("send", to="Ada")) == [first, "Send it to Joel."]
+    assert len(prompts("Send it to Joel.")) == 1
+    assert len(prompts("Send it again please.", deed("send", to="Ada"))) == 1
+
+
+@pytest.mark.parametrize("exits", [(), (END,)])
+def test_the_prompt_says_why_an_act_was_not_possible(exits: tuple[Candidate, ...]):
+    refused = deed("send", '{"status": "denied", "error": "Ada is away"}', is_ok=False, to="Ada")
+    [_, second] = prompts("Send it again please.", refused, exits=exits)
+    assert second.endswith('# Not possible; use other arguments\n{"status": "denied", "error": "Ada is away"}')
+
+
+def spec_of(kind: str) -> OpSpec:
+    fields = {"properties": {"kind": {"const": kind}, "to": {"type": "string"}}, "required": ["kind", "to"]}
+    return OpSpec(kind, f"Do {kind}", "pure", forms=(OpForm(None, f"Do {kind}", fields, "pure", {}, {}),))
+
+
+@pytest.mark.parametrize(
+    ("done", "labels"),
+    [
+        ((), ("find", "send")),
+        ((deed("find", is_ok=False, to="x"),), ("send",)),
+        ((deed("find", is_ok=False, to="x"), deed("send", is_ok=False, to="y")), ("find", "send")),
+    ],
+)
+def test_of_work_that_must_be_done_what_was_refused_is_no_option_while_there_are_others(
+    done: tuple[PerformedOp, ...], labels: tuple[str, ...]
+):
+    request = msgspec.structs.replace(asked_for("Do it.", *done, exits=()), ops=(spec_of("find"), spec_of("send")))
+    prompt = act_prompt(request)
+    assert prompt is not None
+    assert prompt.labels == labels
+    free = act_prompt(msgspec.structs.replace(request, candidates=(END,)))
+    assert free is not None
+    assert free.labels == ("find", "send")
+
+
+def test_after_an_act_the_rest_is_compared_as_a_whole_and_then_by_its_parts():
+    text = "Find the kettle. Send Ada a letter. Write to Joel: It is here."
+    request = msgspec.structs.replace(asked_for(text, deed(what="kettle")), ops=(spec_of("find"), spec_of("send")))
+    prompt = act_prompt(request)
+    assert prompt is not None
+    assert prompt.text == "Send Ada a letter. Write to Joel: It is here."
+    assert prompt.wishes == ("Send Ada a letter. Write to Joel: …", "Send Ada a letter.", "Write to Joel: …")

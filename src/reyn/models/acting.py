@@ -13,20 +13,21 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.jsonschema.words import describe_fields, one_line
+from reyn.models.message_parts import all_words, argument_values, content_words, parts_left, says_which, wish
 from reyn.models.messages import Message
 from reyn.models.two_step import WEIGHT, example_messages
 from reyn.ranking import best_matches
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
-    from reyn.models.protocol import ModelRequest, PerformedOp, Turn
+    from reyn.models.protocol import ModelRequest, PerformedOp
     from reyn.vocabulary import OpForm, OpSpec, OpTarget
 
 WITHOUT_ACTS = ("Hello.", "How are you?", "Thank you.", "A general question.", "I have some news for you.")
@@ -45,13 +46,7 @@ MAX_TARGETS = 12
 """The number of targets of an op among which a model chooses. A small one has examples of fewer acts only."""
 _ENOUGH = "the input is enough, nothing has to be looked up, changed or stored"
 _DONE = "\n\n# Done so far\n"
-_PARTS = re.compile(r"(?<=[.!?;])\s+|,?\s+(?:and|then|and then)\s+|\n+")
-_MIN_WORDS = 3
-"""A part of a message with fewer words asks for nothing of its own."""
-_QUOTE = re.compile(r"""(?<!\w)(?:'[^'\n]{6,}'|"[^"\n]{6,}"|“[^”\n]{6,}”)(?!\w)""")
-_BEFORE_COLON = re.compile(r"\A([^\n:]+): +(?=\S)")
-_HANDED_OVER = "…"
-"""What stands for a text on which the model works."""
+_REFUSED = "\n\n# Not possible; use other arguments"
 _NAME = re.compile(r"\S*[\d/_.:]\S*")
 """A name rather than a text: a path, an address, a number."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -158,6 +153,7 @@ class ActPrompt(NamedTuple):
         may_decide: Whether the model may decide instead.
         groups: The forms of each op whose forms are one of `acts`, because there are many.
         done: What is done so far, as a section.
+        parts: The parts of `text`, after an act.
     """
 
     task: str
@@ -166,6 +162,7 @@ class ActPrompt(NamedTuple):
     may_decide: bool
     groups: dict[str, tuple[Act, ...]]
     done: str
+    parts: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -188,11 +185,10 @@ class ActPrompt(NamedTuple):
         return example_messages(self.task, pairs)
 
     @property
-    def wish(self) -> str:
-        """The input without a text that it hands over: a quote, and what follows a colon. It is about another topic."""
-        text = _QUOTE.sub(f"'{_HANDED_OVER}'", self.text)
-        found = _BEFORE_COLON.match(text)
-        return f"{found[1]}: {_HANDED_OVER}" if found and len(found[1].split()) >= _MIN_WORDS else text
+    def wishes(self) -> tuple[str, ...]:
+        """The texts to compare, in turn: what is left to do, then each part of it."""
+        texts = (self.text, *self.parts) if len(self.parts) > 1 else (self.text,)
+        return tuple(map(wish, texts))
 
     def within(self, group: Act) -> ActPrompt:
         """Return the prompts that choose among the forms of an op."""
@@ -213,14 +209,22 @@ def act_prompt(request: ModelRequest) -> ActPrompt | None:
     turn = request.turn
     if turn is None or not request.ops:
         return None
-    text = _left(turn) if request.candidates else turn.text
-    if not text:
+    parts = parts_left(turn.text, turn.done) if request.candidates else (turn.text,)
+    if not parts:
         return None
     acts = acts_of(request.ops, turn.text)
     # A model calls an op that needs no arguments at random.
     acts = tuple(act for act in acts if act.fields) or acts
+    if not request.candidates:  # one of them has to be done, and the others may be possible
+        acts = tuple(act for act in acts if not any(_is_refused(act, done) for done in turn.done)) or acts
     shown, groups = _grouped(acts)
-    return ActPrompt(request.task, text, shown, bool(request.candidates), groups, _done_text(turn.done))
+    return ActPrompt(
+        request.task, " ".join(parts), shown, bool(request.candidates), groups, _done_text(turn.done), parts
+    )
+
+
+def _is_refused(act: Act, done: PerformedOp) -> bool:
+    return not done.is_ok and act.fixed.items() <= done.args.items()
 
 
 def _grouped(acts: tuple[Act, ...]) -> tuple[tuple[Act, ...], dict[str, tuple[Act, ...]]]:
@@ -233,32 +237,6 @@ def _grouped(acts: tuple[Act, ...]) -> tuple[tuple[Act, ...], dict[str, tuple[Ac
     several = {kind: tuple(forms) for kind, forms in groups.items() if len(forms) > 1}
     first = {kind: Act(kind, {"kind": kind}, forms[0].group) for kind, forms in several.items()}
     return tuple(first.get(kind) or forms[0] for kind, forms in groups.items()), several
-
-
-def _left(turn: Turn) -> str:
-    """Return the parts of the input that no act has dealt with.
-
-    An act has dealt with a part if its arguments or its result have a word that no other part has. Without such a sign,
-    nothing is left.
-    """
-    done = [act for act in turn.done if act.is_ok]
-    if not done:
-        return turn.text
-    known = {word for act in done for text in (*_values(act.args), act.result) for word in _words(text)}
-    parts = {part: set(_words(part)) for part in _PARTS.split(turn.text) if part.strip()}
-    counts = Counter(word for words in parts.values() for word in words)
-    left = [part for part, words in parts.items() if not any(counts[word] == 1 for word in words & known)]
-    text = " ".join(left)
-    return text if len(left) < len(parts) and len(text.split()) >= _MIN_WORDS else ""
-
-
-def _values(value: Any) -> list[str]:
-    """Return the texts and numbers among the arguments of an op, without its kind and form."""
-    if isinstance(value, dict):
-        return [one for name, part in value.items() if name not in ("kind", "op") for one in _values(part)]
-    if isinstance(value, list):
-        return [one for part in value for one in _values(part)]
-    return [str(value)] if isinstance(value, str | int | float) and not isinstance(value, bool) else []
 
 
 def _name(act: Act) -> str:
@@ -318,6 +296,19 @@ def best_act(prompt: ActPrompt, found: Sequence[float], similarities: Sequence[f
 # -- arguments ----------------------------------------------------------------------------------------
 
 
+def argument_prompts(request: ModelRequest, prompt: ActPrompt) -> Iterator[ActPrompt]:
+    """Yield the prompts for the arguments of an act, until they are new: with what is done, then with what is left.
+
+    A small model copies the arguments that it sees. Without them, it takes those that the message names. The second
+    prompt says why an act was not possible.
+    """
+    yield prompt
+    done = request.turn.done if request.turn is not None else ()
+    refused = "".join(f"\n{_result(act)}" for act in done if not act.is_ok)
+    if refused or (done and says_which(prompt.text)):
+        yield prompt._replace(done=f"{_REFUSED}{refused}" if refused else "")
+
+
 def act_messages(request: ModelRequest, prompt: ActPrompt, act: Act) -> tuple[Message, ...]:
     """Return the prompt for the arguments of an act. In a conversation, the text of the act says what to do."""
     turn = request.turn
@@ -358,7 +349,8 @@ def is_new(text: str, request: ModelRequest, act: Act, left: str) -> bool:
     """Return whether the op of an answer is one to perform: not one of this visit once more, with names that are known.
 
     A path, address or number that neither the instructions nor the input nor a result contains is invented: nothing
-    asked for the op. A further op has to take something from what is left of the input.
+    asked for the op. An op that succeeded before has to take something else from what is left of the input. Work that
+    must be done is performed with any names.
 
     Args:
         text: The answer.
@@ -372,16 +364,18 @@ def is_new(text: str, request: ModelRequest, act: Act, left: str) -> bool:
         [call] = msgspec.json.decode(text)["ops"]
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return True  # the OS rejects it and says why
-    values, wanted = _values(call), set(_words(left))
     if any(call == done.args for done in turn.done):
         return False
-    if any(done.is_ok for done in turn.done) and wanted.isdisjoint(_words(" ".join(values))):
+    if not request.candidates:
+        return True
+    before = [done for done in turn.done if done.is_ok and act.fixed.items() <= done.args.items()]
+    if before and set(content_words(left)).isdisjoint(all_words(" ".join(argument_values(call)))):
         return False
     told = f"{request.task} {turn.text} {' '.join(done.result for done in turn.done)}"
-    known, numbers = set(_words(told)), _numbers(told)
-    chosen = _values({field: value for field, value in call.items() if field not in act.fixed})
+    known, numbers = set(all_words(told)), _numbers(told)
+    chosen = argument_values({field: value for field, value in call.items() if field not in act.fixed})
     names = [value for value in chosen if _NAME.fullmatch(value)]
-    return all(set(_words(name)) <= known or _number(name) in numbers for name in names)
+    return all(set(all_words(name)) <= known or _number(name) in numbers for name in names)
 
 
 def _number(name: str) -> float | None:
@@ -397,13 +391,9 @@ def _numbers(text: str) -> set[float]:
     for number in _NUMBER.findall(text):
         whole, _, rest = number.replace(",", ".").rpartition(".")
         found |= {float(re.sub("[.,]", "", number)), float(f"{whole.replace('.', '')}.{rest}" if whole else rest)}
-    words = [_NUMBER_WORDS.get(word) for word in _words(text)]
+    words = [_NUMBER_WORDS.get(word) for word in all_words(text)]
     found |= {float(number) for number in words if number is not None}
     return found | {float(tens + unit) for tens, unit in pairwise(words) if tens and unit and unit < 10 < tens < 100}
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.casefold())
 
 
 # -- the decision -------------------------------------------------------------------------------------

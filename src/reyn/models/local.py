@@ -30,12 +30,12 @@ from reyn.models.acting import (
     CONTENT_FREE,
     DECIDE,
     MAX_TARGETS,
-    Act,
     ActChoice,
     ActPrompt,
     act_contract,
     act_messages,
     act_prompt,
+    argument_prompts,
     is_new,
     without_acts,
 )
@@ -178,12 +178,15 @@ class LocalModel:
         if (acts := act_prompt(request)) is not None:
             steps = [acts, *(acts.within(act) for act in acts.acts if act.label in acts.groups)]
             for step in steps:
-                texts = (step.wish, *CONTENT_FREE, step.wish, *(act.text for act in step.acts))
+                texts = (*step.wishes, *CONTENT_FREE, *step.wishes, *(act.text for act in step.acts))
                 static += [(step.examples, text) for text in texts]
                 static += [((Message("system", step.task),), text) for text in texts if len(step.acts) >= MAX_TARGETS]
                 prompts.append(step.options())
-            prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
-            most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REPLY
+            for asked in argument_prompts(request, acts):
+                written = (act_messages(request, asked, act) for step in steps for act in step.acts)
+                prompts.append(max(written, key=_bound))
+                most += self._settings.max_tokens
+            most += MAX_LABEL_TOKENS + _REPLY
         prompts += [(*before, Message("user", text)) for before, text in static]
         most += MAX_LABEL_TOKENS * (1 + len(static))
         return Usage(sum(min(_bound(one), window) for one in prompts), most)
@@ -221,10 +224,13 @@ class LocalModel:
         if (prompt := act_prompt(request)) is not None:
             chosen = self._choose_act(request, prompt, engine, cancelled)
             used, probability = chosen.usage, chosen.probability
-            if chosen.act is not None:
-                acted = self._act(request, prompt, chosen, chosen.act, engine, cancelled)
-                used += acted.usage or Usage()
-                if not request.candidates or is_new(acted.text, request, chosen.act, prompt.text):
+            if (act := chosen.act) is not None:
+                for asked in argument_prompts(request, prompt):
+                    acted = self._act(request, asked, chosen, engine, cancelled)
+                    used += acted.usage or Usage()
+                    if is_new(acted.text, request, act, prompt.text):
+                        return msgspec.structs.replace(acted, usage=used)
+                if not request.candidates:
                     return msgspec.structs.replace(acted, usage=used)
         decision = self._readable(without_acts(request), engine)
         answer = self._decide(decision, engine, cancelled, on_delta)
@@ -255,20 +261,15 @@ class LocalModel:
         return ActChoice(form.act, 1.0, usage + form.usage, reason)
 
     def _act(
-        self,
-        request: ModelRequest,
-        prompt: ActPrompt,
-        chosen: ActChoice,
-        act: Act,
-        engine: Engine,
-        cancelled: threading.Event,
+        self, request: ModelRequest, prompt: ActPrompt, chosen: ActChoice, engine: Engine, cancelled: threading.Event
     ) -> ModelAnswer:
-        """Generate the arguments of an act."""
+        """Generate the arguments of the act that was chosen."""
+        assert chosen.act is not None
         limits = self._limits(engine, reason_length=0)
         if self._has_two_steps(engine):
             limits = limits._replace(line_length=_MAX_ARGUMENT)
-        schema = decoding_schema(act_contract(request, act), limits)
-        reply = self._begin(act_messages(request, prompt, act), schema, engine, cancelled, None)
+        schema = decoding_schema(act_contract(request, chosen.act), limits)
+        reply = self._begin(act_messages(request, prompt, chosen.act), schema, engine, cancelled, None)
         text = reply.text.replace('{"reason": ""', '{"reason": ' + json.dumps(chosen.reason, ensure_ascii=False), 1)
         return msgspec.structs.replace(reply, text=text)
 

@@ -119,16 +119,20 @@ class Engine:
             return choice._replace(usage=choice.usage + usage)
         examples = to_chat_messages((message.role, message.text) for message in prompt.examples)
         biases = [self._known_bias(examples, text, prompt.names, cancelled) for text in CONTENT_FREE]
-        own, used = self._weigh(examples, prompt.wish, prompt.names, cancelled)
-        usage = sum((spent for _, spent in biases), used)
-        found = gains(list(own.values()), [[bias[name] for name in prompt.names] for bias, _ in biases])
-        probability = act_probability(prompt, found)
-        if probability <= 0.5:
+        usage = sum((spent for _, spent in biases), Usage())
+        for wish in prompt.wishes:
+            own, used = self._weigh(examples, wish, prompt.names, cancelled)
+            usage += used
+            found = gains(list(own.values()), [[bias[name] for name in prompt.names] for bias, _ in biases])
+            probability = act_probability(prompt, found)
+            if probability > 0.5:
+                break
+        else:
             return ActChoice(None, 1 - probability, usage)
         similarities = [0.0] * len(prompt.acts)
         if len(prompt.acts) > 1:
             texts = [act.text for act in prompt.acts]
-            similarities, used, own_topic = self._similarities(examples, prompt.wish, texts, cancelled)
+            similarities, used, own_topic = self._similarities(examples, wish, texts, cancelled)
             # The prompt is that of the label and counts once.
             usage += used - Usage(own_topic.input_tokens, 0, own_topic.cached_tokens)
         act = best_act(prompt, found, similarities)
@@ -140,7 +144,7 @@ class Engine:
     def _likeliest(self, prompt: ActPrompt, cancelled: threading.Event) -> tuple[ActPrompt, Usage]:
         """Reduce many acts, which may differ from input to input, to the one with the topic of the input."""
         system, texts = to_chat_messages([("system", prompt.task)]), [act.text for act in prompt.acts]
-        similarities, usage, _ = self._similarities(system, prompt.wish, texts, cancelled)
+        similarities, usage, _ = self._similarities(system, prompt.wishes[0], texts, cancelled)
         best = prompt.acts[max(range(len(texts)), key=similarities.__getitem__)]
         return prompt._replace(acts=(best,)), usage
 
