@@ -199,7 +199,10 @@ class Database:
     def rows(self, query: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[Any]:
         """Return the rows of a query, in a short read transaction."""
         with self._read_lock, self.errors:
-            return self.reader.execute(query, values).fetchall()
+            try:
+                return self.reader.execute(query, values).fetchall()
+            except UnicodeEncodeError:  # nothing that is stored has a lone surrogate
+                return []
 
     def own_rows(self, query: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[Any]:
         """Return the rows of a query as the writing connection sees them inside its transaction."""

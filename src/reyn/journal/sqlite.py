@@ -300,13 +300,15 @@ class SqliteJournal(StoredJournal["Select"]):
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         # By the range, the index finds the runs with a prefix; the list of all runs is read from the table.
-        where = "WHERE run_id >= ? AND run_id < ?" if prefix else "NOT INDEXED"
-        query = f"{tables.SELECT} {where} ORDER BY started DESC, run_id DESC"
+        order = "ORDER BY started DESC, run_id DESC"
+        if prefix:
+            query = f"{tables.SELECT} WHERE run_id >= ? AND run_id < ? {order}"
+            with self._db.errors:
+                return [decode_head(one).row for one in self._db.rows(query, (prefix, f"{prefix}\U0010ffff"))]
         with self._db.snapshot() as connection:
-            found = connection.execute(query, (prefix, f"{prefix}\U0010ffff") if prefix else ())
-            rows = [decode_head(columns).row for columns in found]
+            rows = [decode_head(one).row for one in connection.execute(f"{tables.SELECT} NOT INDEXED {order}")]
             listed = {row.run_id for row in rows}
-            if not prefix and (known := {name for (name,) in connection.execute(_IDS)}) != listed:
+            if (known := {name for (name,) in connection.execute(_IDS)}) != listed:
                 names = sorted(map(str, known ^ listed))[:3]
                 raise sqlite3.DatabaseError(f"the list of runs and its index differ: {', '.join(names)}")
         return rows

@@ -60,7 +60,11 @@ class ListingConformance(JournalSuite):
             assert _ids(journal, skill="odd", statuses=("running",)) == ["r3"]
             assert _ids(journal, since=4) == ["r5", "r4"]
             assert _ids(journal, after="none", skill="even") == ["r4", "r2", "r0"]
-            assert _ids(journal, skill="x'; --\0") == []
+            for text in ("x'; --\0", "\0", "order\ud800", "\udfff"):  # no run has such an id
+                assert _ids(journal, skill=text) == _ids(journal, prefix=text) == journal.runs(text) == []
+                assert journal.find(text) is None
+                assert list(journal.drain(text)) == []
+                assert not journal.claimed([text])
 
     def test_runs_with_events_since_a_time_are_found_whenever_they_started(self) -> None:
         chosen, minute = random.Random(1), 60_000_000  # noqa: S311 - not a secret

@@ -21,7 +21,7 @@ from reyn.journal.lifecycle import RunRow, is_listed_alike
 from reyn.journal.packing import pack
 from reyn.journal.port import Batch, admit
 from reyn.journal.postgres import shares
-from reyn.journal.postgres.link import change, fetch
+from reyn.journal.postgres.link import can_store, change, fetch
 from reyn.journal.postgres.shares import POSTED, Shares
 from reyn.journal.rows import ACTIVITY, COLUMNS, FIXED, Head, Spent, add_charges, decode_head, encode_state, state_of
 from reyn.journal.spending import Posting
@@ -417,8 +417,8 @@ def _ends_with(row: RunRow, batch: Batch) -> bool:
 def check_names(*names: str) -> None:
     """Raise `EventInvalid` for a name that PostgreSQL cannot store as text."""
     for name in names:
-        if "\0" in name:
-            raise EventInvalid(f"{name!r} contains a NUL character")
+        if not can_store(name):
+            raise EventInvalid(f"{name!r} contains a NUL character, or a lone surrogate")
 
 
 def add_spending(connection: PgConnection, rows: Sequence[SpendRow]) -> None:

@@ -23,7 +23,7 @@ from reyn.journal.postgres.appends import SELECT_HEAD, STORE_WAKES, Appender, ch
 from reyn.journal.postgres.inspection import Inspection, inspect
 from reyn.journal.postgres.keeper import Keeper
 from reyn.journal.postgres.leases import ALL_CLAIMS, HeldClaim, Leases
-from reyn.journal.postgres.link import Link, change, fetch
+from reyn.journal.postgres.link import Link, can_store, change, fetch
 from reyn.journal.postgres.run_list import postgres_source, replace_words
 from reyn.journal.postgres.schema import add_tables, prepare
 from reyn.journal.postgres.shares import SHARES_BALANCE
@@ -116,6 +116,8 @@ class PostgresJournal(StoredJournal[Link]):
         self._appender.import_runs(batches, origin)
 
     def _select(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        if not all(can_store(value) for value in values if isinstance(value, str)):
+            return []
         return self._reader.rows(query.replace("?", "%s"), values)
 
     def _change(self, query: str, values: tuple[Any, ...]) -> list[Any]:
@@ -163,7 +165,7 @@ class PostgresJournal(StoredJournal[Link]):
         return head.row if head else None
 
     def _head(self, run_id: str, link: Link) -> Head | None:
-        if "\0" in run_id:
+        if not can_store(run_id):
             return None
         found = link.rows(f"{SELECT_HEAD} WHERE run_id = %s", (run_id,))
         return self._to_head(found[0]) if found else None
@@ -175,12 +177,14 @@ class PostgresJournal(StoredJournal[Link]):
             raise StoreDamaged(f"the journal `{self.address}` is damaged: {error}") from error
 
     def runs(self, prefix: str = "") -> list[RunRow]:
+        if not can_store(prefix):
+            return []
         where, values = ("WHERE run_id >= %s AND run_id < %s", (prefix, f"{prefix}\U0010ffff")) if prefix else ("", ())
         found = self._reader.rows(f"{SELECT_HEAD} {where} ORDER BY started DESC, run_id DESC", values)
         return [self._to_head(columns).row for columns in found]
 
     def page(self, query: RunQuery, limit: int, after: str = "") -> list[RunRow]:
-        if any("\0" in text for text in (query.skill or "", query.prefix, after)):
+        if not all(map(can_store, (query.skill or "", query.prefix, after))):
             return []
         return self._listed(lambda: read_page(self._run_list, query, limit, after))
 
@@ -230,7 +234,7 @@ class PostgresJournal(StoredJournal[Link]):
         return number
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
-        found = self._reader.rows(_DRAIN, (run_id, after))
+        found = self._reader.rows(_DRAIN, (run_id, after)) if can_store(run_id) else []
         return [InboxMessage(number, decode_payload(bytes(payload))) for number, payload in found]
 
     def peek(self, run_id: str, after: int = 0) -> list[InboxMessage]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ClaimLost, JournalError, RunBusy
-from reyn.journal.postgres.link import change, fetch
+from reyn.journal.postgres.link import can_store, change, fetch
 
 if TYPE_CHECKING:
     from reyn.journal.postgres.link import Link, PgConnection
@@ -199,7 +199,8 @@ class Leases:
 
     def held_of(self, names: Collection[str]) -> set[str]:
         """Return those of these names on which live processes hold claims."""
-        return {name for name, *process in self._link.rows(_HELD, (list(names),)) if not _is_dead(*process)}
+        found = self._link.rows(_HELD, ([*filter(can_store, names)],))
+        return {name for name, *process in found if not _is_dead(*process)}
 
     # -- renewing -------------------------------------------------------------------------------------
 

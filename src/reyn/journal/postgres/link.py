@@ -140,6 +140,11 @@ class Link:
                 self._connection = None
 
 
+def can_store(text: str) -> bool:
+    """Return whether PostgreSQL can store a text, so that it can be searched for."""
+    return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
+
+
 def fetch(connection: PgConnection, query: str, values: Any = ()) -> list[Row]:
     """Return the rows of a query that was asked for before; it is prepared."""
     return connection.execute(query, values, prepare=True, binary=True).fetchall()
