@@ -18,6 +18,7 @@ import pytest
 from reyn import OSRuntime, llm_chat, llm_function, tool
 from reyn.config import Config, RunSettings
 from reyn.errors import AllowanceExceeded, ChatStopped
+from reyn.journal import RaiseLimit
 from reyn.journal.kinds import Usage
 from reyn.kernel.world.allowance import MessageCounts
 from reyn.models import ModelAnswer, ModelRequest
@@ -437,6 +438,39 @@ def test_a_run_makes_a_bounded_number_of_model_calls(tmp_path: Path, skill: str,
                 assert result.status == "limited", result.reason
                 assert f"`model_calls` is {bound}" in result.reason
 
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("asked_at", [1, 30, 400])
+@pytest.mark.parametrize("bound", [1, 60])
+def test_a_bound_that_is_set_in_the_middle_of_a_run_holds_soon(tmp_path: Path, asked_at: int, bound: int):
+    """Also after the reply of a person, which begins a new count: what the run had done before admits no more calls."""
+    write_skill(tmp_path, "s", {"a": ["a", "end"]}, ops={"a": "ask_user"})
+
+    class Endless:
+        name, calls = "endless", 0
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            self.calls += 1
+            is_asking = self.calls == asked_at
+            if is_asking:
+                rt.services.journal.post(request.run_id, RaiseLimit("model_calls", bound))
+            more = go("a") if self.calls < 2_000 else finish()
+            return ModelAnswer(json.dumps(act({"kind": "ask_user", "question": "More?"}) if is_asking else more))
+
+    class Person:
+        async def ask(self, run_id: str, wait: Any) -> Any:
+            return "yes"
+
+    async def attempt() -> None:
+        nonlocal rt
+        unbounded = {"limits": {"model_calls": None, "no_progress": None}, "max_phase_visits": None}
+        async with OSRuntime.open(tmp_path, model=model, people=Person(), **unbounded) as rt:
+            result = await rt.run("s", {"text": "x"})
+            assert result.status == "limited", result.reason
+            assert model.calls <= asked_at + 101 + bound
+
+    model, rt = Endless(), None
     asyncio.run(attempt())
 
 

@@ -316,7 +316,7 @@ class LiveWorld:
             return None
         state, counts, count = tape.state, self._services.message_counts, None
         needed = state.reserved.tokens if state.reserved is not None else 0
-        answers = state.models.answers - state.person.answers
+        answers = state.models.answers  # all of them: a person's reply begins a new count and may change the bound
         if state.conversations or state.started.parent is not None or answers >= self._count_at:
             count = count_of(state, self._services.settings_of(tape.started, tape.content), self._above())
             self._count_at = answers + _UNBOUNDED_CALLS
