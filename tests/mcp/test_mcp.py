@@ -277,6 +277,20 @@ def test_the_last_lines_of_a_server_that_ends_at_its_start_are_reported(
     assert len(raised.value.message) < 1_200
 
 
+@pytest.mark.parametrize("rest", [3_986, 3_993, 3_998])
+def test_no_part_of_a_secret_is_reported_that_begins_before_the_last_lines(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch, rest: int
+):
+    """Only the end of what a server wrote is kept, and it may begin within a secret."""
+    monkeypatch.setenv("REYN_SECRET_DESK_KEY", "a-secret-value")
+    command = [sys.executable, "-c", f"import os, sys; sys.stderr.write(os.environ['KEY'] + ' ' * {rest} + '.')"]
+    server = {"command": command, "timeout": 120, "env": {"KEY": "secret://DESK_KEY"}}
+    settings = {"mcp": {"servers": {"desk": server}}}
+    with SyncRuntime.open(tools.root, **settings) as runtime, pytest.raises(McpServerFailed) as raised:
+        runtime.project.mcp_tools("desk")
+    assert raised.value.message.endswith("it wrote to standard error: .")
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"server": "other", "tools": []}', '{"server": "desk"}'])
 def test_a_malformed_definitions_file_is_reported(tools: Tools, content: str):
     (tools.root / "reyn/mcp").mkdir(parents=True)

@@ -20,7 +20,7 @@ from reyn.errors import McpDefinitionsInvalid
 from reyn.folders import DEFINITIONS, FILE, open_inside, replace_beneath
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.transport import SERVER_ENDED, http_client, stdio
+from reyn.ops.mcp.transport import MAX_ERRORS, SERVER_ENDED, http_client, stdio
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -300,8 +300,11 @@ class Connection:
     @property
     def _last_lines(self) -> str:
         """The last lines that the server wrote to its standard error, without its secrets; empty if there are none."""
-        text = self._errors.decode(errors="replace")
-        for secret in self._credentials.values():
+        secrets, errors = list(filter(None, self._credentials.values())), bytes(self._errors)
+        if len(errors) >= MAX_ERRORS:  # it may begin within a secret
+            errors = errors[max((len(secret.encode()) for secret in secrets), default=0) :]
+        text = errors.decode(errors="replace")
+        for secret in secrets:
             text = text.replace(secret, "***")
         lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
         return f"; it wrote to standard error: {' | '.join(lines[-_MAX_LINES:])[-_MAX_REASON:]}" if lines else ""

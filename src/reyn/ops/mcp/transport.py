@@ -22,7 +22,7 @@ MAX_MESSAGE_BYTES = 16_000_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "USER")
 _GRACE_SECONDS = 2.0
 _CHUNK = 65_536
-_MAX_ERRORS = 4_000
+MAX_ERRORS = 4_000
 _DRAIN_SECONDS = 1.0
 """How long to read what a server that has closed its output still writes to its standard error."""
 MAX_UNANSWERED = 100
@@ -123,7 +123,7 @@ async def _keep_end(stderr: asyncio.StreamReader, errors: bytearray) -> None:
     """Read what a server writes to its standard error, and keep the end of it."""
     while chunk := await stderr.read(_CHUNK):
         errors += chunk
-        del errors[:-_MAX_ERRORS]
+        del errors[:-MAX_ERRORS]
 
 
 class _Requests:
