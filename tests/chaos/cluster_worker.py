@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from reyn import OSRuntime
-from reyn.engines import Outbox, Serving
+from reyn.engines import Dispatcher, Outbox, Serving
 from reyn.engines.absurd import Absurd
 from reyn.errors import StoreUnavailable
+from reyn.journal import Journal
 from reyn.journal.postgres import leases
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
@@ -102,7 +103,16 @@ def open_cluster(root: Path, name: str, url: str) -> OSRuntime:
     return OSRuntime.open(folder, journal=journal, model=model, ops=[op], trust=True)
 
 
-ENGINES = {"absurd": Absurd, "outbox": Outbox}
+ENGINES = ("absurd", "outbox", "temporal")
+
+
+def dispatcher_of(engine: str, journal: Journal) -> Dispatcher:
+    """Return the dispatcher of an engine, which is one of `ENGINES` or the address of a server of Temporal."""
+    if engine.startswith("temporal:"):
+        from reyn.engines.temporal import Temporal, TemporalAddress
+
+        return Temporal(journal, TemporalAddress(engine), PROJECT, lease=LEASE_SECONDS)
+    return {"absurd": Absurd, "outbox": Outbox}[engine](journal, lease=LEASE_SECONDS)
 
 
 def work(root: Path, name: str, url: str, *, engine: str, is_elsewhere: bool) -> None:
@@ -115,7 +125,7 @@ def work(root: Path, name: str, url: str, *, engine: str, is_elsewhere: bool) ->
     async def serve() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.stop.set)
         async with open_cluster(root, name, url) as runtime:
-            dispatcher = ENGINES[engine](runtime.services.journal, lease=LEASE_SECONDS)
+            dispatcher = dispatcher_of(engine, runtime.services.journal)
             await runtime.workers.serve(serving=serving, dispatcher=dispatcher)
 
     try:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,36 +17,11 @@ from reyn.errors import EngineUnavailable
 from reyn.journal import Journal, MemoryJournal, Wake
 from reyn.testing import DispatcherConformance
 from reyn.testing.journal_suite import begin
+from tests.engines.temporal_server import development_server, free_port
 from tests.kernel.test_fan_out import write_report
 from tests.runtime.test_submitted_branches import EACH, Together, open_project, share_branches
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
-_PROGRAM = Path(sys.executable).with_name("temporal")
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def development_server(port: int) -> Iterator[str]:
-    options = ["--ip", "127.0.0.1", "--port", str(port), "--headless", "--log-level", "never"]
-    process = subprocess.Popen(
-        [_PROGRAM, "server", "start-dev", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        address = f"temporal://127.0.0.1:{port}/default"
-        while True:
-            with suppress(EngineUnavailable):
-                Temporal(MemoryJournal(), TemporalAddress(address), "probe").inspect()
-                break
-            assert process.poll() is None
-        yield address
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
