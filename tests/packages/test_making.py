@@ -12,7 +12,7 @@ import pytest
 from reyn.config.environments import EnvironmentSettings
 from reyn.errors import EnvironmentChanged, EnvironmentNotMade, EnvironmentUnavailable, RequirementsInvalid
 from reyn.folders import take_lock
-from reyn.packages import lock_requirements, make_environment
+from reyn.packages.making import lock_requirements, make_environment
 from tests.packages.support import declared, make_venv, offline, site_of, write_source, write_wheel
 
 

@@ -143,6 +143,8 @@ class ReplayReport(msgspec.Struct, frozen=True):
     """Events of a fork's origin under rules that are not supported; they were verified, not derived."""
     missing_ops: tuple[str, ...] = ()
     """Op kinds of the run that are not installed; their recorded results were used."""
+    notes: tuple[str, ...] = ()
+    """The environments with packages that have changed since, or are not here; recorded results were used."""
 
 
 class VerifyReport(msgspec.Struct, frozen=True):

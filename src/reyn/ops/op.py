@@ -124,12 +124,14 @@ _MAX_ERROR_CHARS = 500
 class Attachments:
     """What an op records beside its result: content such as images, which the result names by its hash, and files.
 
-    `observed` is set by an op that finds out which files it changed while it was performed.
+    `observed` is set by an op that finds out which files it changed while it was performed, `environment` by one whose
+    code can import the packages of an environment.
     """
 
     def __init__(self) -> None:
         self.blobs: dict[str, Blob] = {}
         self.observed: Observed | None = None
+        self.environment: Any = None
 
     def add(self, content: bytes) -> str:
         """Record content with the result of the op; return its hash."""
@@ -159,6 +161,10 @@ def no_credentials(name: str) -> str:
     raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
 
 
+def no_environment() -> None:
+    """Return the environment of a skill that names none."""
+
+
 class Env(msgspec.Struct, frozen=True):
     """The environment of an op: the parts of the run and the project that the op may use.
 
@@ -177,6 +183,7 @@ class Env(msgspec.Struct, frozen=True):
         attachments: Content to record beside the result.
         skills: Patterns of the names of the skills that the phase may run; `None` allows all.
         secret_in: Returns the handle of a known secret that content holds; empty if there is none.
+        environment: Returns the `PackageEnvironment` that the skill names, as it is now; `None` if it names none.
     """
 
     roots: Roots
@@ -192,6 +199,7 @@ class Env(msgspec.Struct, frozen=True):
     attachments: Attachments = msgspec.field(default_factory=Attachments)
     skills: tuple[str, ...] | None = None
     secret_in: Callable[[bytes], str] = no_secrets
+    environment: Callable[[], Any] = no_environment
 
     def may_run(self, skill: str) -> bool:
         """Return whether the phase may run a skill."""

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
@@ -25,6 +27,7 @@ from reyn.workspace.observation import Observation
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
+    from reyn.packages import PackageEnvironment
     from reyn.sandbox import Access, Outcome, ProgramLimits, StopSignal
 
 _ENDED = {"returncode": INTEGER, "stdout": STRING, "stderr": STRING, "truncated": BOOLEAN}
@@ -143,6 +146,7 @@ class SandboxedExecOp:
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         import asyncio
 
+        from reyn.packages import installation_of_program
         from reyn.sandbox import choose_backend, in_thread, run_program
 
         for verdict in self._verdicts(call, env):
@@ -157,7 +161,12 @@ class SandboxedExecOp:
             sizes = {"file_bytes": env.file_bytes, "total_bytes": env.budget.most.recorded}
             observation = await asyncio.to_thread(Observation, folders, env.roots, **sizes)
             limits = limits_of(env, self.spec.complete(call.args)["timeout_seconds"])
-            argv = (_program_file(self.target(call), env), *call.args["argv"][1:])
+            program = _program_file(self.target(call), env)
+            if found := await asyncio.to_thread(installation_of_program, program):
+                # It starts by the path that its environment has without links.
+                program = f"{found.programs}/{os.path.basename(program)}"  # noqa: PTH119 - text in, text out
+                access = msgspec.structs.replace(access, read=(*access.read, *found.shown))
+            argv = (program, *call.args["argv"][1:])
             outcome = await in_thread(lambda stop: run_program(backend, argv, access, limits, stop=stop))
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
@@ -203,13 +212,17 @@ def _access(call: Call, env: Env) -> Access:
     for location in (*read, *write):
         if location.zone == "recorded" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
+    found = env.attachments.environment = env.environment()
+    view = program_view(read, write, env)
+    if found is not None:
+        view = view._replace(read=(*view.read, *found.installation.shown))
     return Access(
-        **program_view(read, write, env)._asdict(),
+        **view._asdict(),
         private=env.gate.private,
         network=bool(args.get("network")),
         subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,
         groups=tuple(args.get("system_calls", ())),
-        env=_environment(args.get("env_passthrough", ()), env),
+        env=_variables(found) | _environment(args.get("env_passthrough", ()), env),
         cwd=_start_folder(read, write, env),
     )
 
@@ -235,6 +248,16 @@ def _program_file(program: str, env: Env) -> str:
     if not os.path.exists(file):  # noqa: PTH110 - text
         raise OpFailed(f"there is no program `{program}`; a path is one of the project, or of `workspace:`")
     return file
+
+
+def _variables(environment: PackageEnvironment | None) -> dict[str, str]:
+    """Return the variables by which programs find those of an environment first, `python3` for example."""
+    if environment is None:
+        return {}
+    from reyn.sandbox.process import search_path
+
+    installation = environment.installation
+    return {"PATH": f"{installation.programs}:{search_path()}", "VIRTUAL_ENV": installation.root}
 
 
 def _environment(names: Any, env: Env) -> dict[str, str]:

@@ -102,15 +102,24 @@ class PythonOp:
 
 
 def _execute(call: Call, env: Env, stop: StopSignal) -> PythonResult:
-    from reyn.sandbox import PythonStep, run_safe, run_unsafe
+    from reyn.sandbox import PythonStep, StepEnvironment, run_safe, run_unsafe
 
     args = call.args
+    found = env.attachments.environment = env.environment()
     step = PythonStep(dict(env.modules), args["module"], args["function"], args["artifact"], args["clock"])
     limits = limits_of(env, args.get("seconds", env.python.seconds))
     if call.op == "safe":
-        return run_safe(step, limits, env.sandbox.backend, stop, sandbox=env.python.sandbox, private=env.gate.private)
+        packages = None
+        if found is not None:
+            packages = StepEnvironment(found.installation.program, found.installation.shown)
+        where, private = env.python.sandbox, env.gate.private
+        done = run_safe(step, limits, env.sandbox.backend, stop, sandbox=where, private=private, environment=packages)
+        if done.sandbox == "monty":  # it has no packages
+            env.attachments.environment = None
+        return done
     credentials = {name: env.credential(name) for name in args.get("credentials", ())}
-    return run_unsafe(step, env.roots.project_text, credentials, limits, stop)
+    program = (found.installation.program,) if found is not None else ()
+    return run_unsafe(step, env.roots.project_text, credentials, limits, stop, *program)
 
 
 def _verdict(call: Call, env: Env) -> Verdict:

@@ -124,6 +124,12 @@ class PackageEnvironments:
         except EnvironmentUnavailable as error:
             raise type(error)(f"the environment `{name}` cannot be used: {error.message}") from error
 
+    def find_once(self, name: str, found: dict[str, PackageEnvironment]) -> PackageEnvironment:
+        """Return an environment; it is looked at once for each `found`."""
+        if name not in found:
+            found[name] = self.find(name)
+        return found[name]
+
     def _undeclared(self, name: str) -> tuple[str, str | None]:
         if name in self._ignored:
             return f"the environment `{name}` is ignored: the project is not trusted", "Trust the project."

@@ -80,12 +80,16 @@ def find_installation(folder: str | os.PathLike[str]) -> Installation:
         raise EnvironmentUnavailable(
             f"`{folder}` is for another Python: it has no packages for Python {version}, which it is started with"
         )
-    shown = dict.fromkeys(part for prefix in (root, *bases) for part in installed_parts(prefix, version))
+    parts = [
+        part for base in bases for part in installed_parts(base, version) if base == root or not _is_of_system(part)
+    ]
+    # A link among the folders of the system is there already; the environment itself may be hidden among them.
+    shown = dict.fromkeys(part for part in (*installed_parts(root, version), *parts) if not _is_system_link(part))
     seen = (*FOLDERS, *shown)
     shown |= dict.fromkeys(link for link in target.links if not any(lies_in(link, one) for one in seen))
-    if not any(lies_in(target.path, one) for one in (*FOLDERS, *shown)):
+    if not any(lies_in(target.path, one) for one in seen):
         shown[target.path] = None
-    return Installation(root, program, version, packages, tuple(part for part in shown if not _is_of_system(part)))
+    return Installation(root, program, version, packages, tuple(shown))
 
 
 def installation_of_program(program: str) -> Installation | None:
@@ -111,7 +115,11 @@ def _places(version: str) -> tuple[str, ...]:
 
 
 def _is_of_system(path: str) -> bool:
-    return any(lies_in(path, folder) for folder in FOLDERS) and os.path.realpath(path) == path
+    return any(lies_in(path, folder) for folder in FOLDERS)
+
+
+def _is_system_link(path: str) -> bool:
+    return _is_of_system(path) and os.path.islink(path)  # noqa: PTH114 - text in
 
 
 def _resolve(path: str) -> _Resolved | None:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import ChainBroken, ConversationInvalid, ResourceNotFound
@@ -24,6 +26,7 @@ from reyn.ops.preview import file_diff
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.decisions import RecordedDecision, read_decision
 from reyn.runs.diff import DiffReport, compare, side_of
+from reyn.runs.environments import environment_notes
 from reyn.runs.frames import RecordedPrompt, VisitContext, read_handoffs, visit_contexts
 from reyn.runs.importing import ImportReport, check_archive, import_runs
 from reyn.runs.inspection import Inspections, RunInspection
@@ -216,7 +219,10 @@ class Runs(RecordedRuns):
         """Derive a run again from its recorded inputs and compare every event."""
         services = self._services
         replayer = Replayer(self._journal, services.compile_skill, services.ops, self._resolve_links)
-        return await replayer.replay(self.find(run).run_id)
+        report = await replayer.replay(self.find(run).run_id)
+        return msgspec.structs.replace(
+            report, notes=environment_notes(services.performer.environments.packages, replayer.environments)
+        )
 
     def _resolve_links(self, path: str) -> str:
         """Return the path that a change of a file records for the path in an op's arguments."""

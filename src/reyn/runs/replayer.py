@@ -45,6 +45,8 @@ class Replayer:
         self._resolve = resolve
         self._compile_skill = compile_skill
         self._ops = ops
+        self.environments: dict[kinds.EnvironmentRef, None] = {}
+        """The environments with packages that code of the replayed run used."""
 
     async def replay(self, run_id: str) -> ReplayReport:
         """Derive a run again and compare every event with the recorded one.
@@ -94,6 +96,8 @@ class Replayer:
     def _check_event(self, event: Event, answers: AnswersCheck) -> None:
         is_op = event.v == kinds.OpStarted.version and event.kind.endswith(("_started", "_completed"))
         body = decode(event) if is_op or event.kind in KINDS else None
+        if isinstance(body, kinds.OpCompleted) and body.environment is not None:
+            self.environments[body.environment] = None
         wrong = "" if body is None else answers.error(event, body)
         if wrong:
             pass

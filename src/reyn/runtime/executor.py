@@ -48,6 +48,7 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
+from reyn.runs.environments import change_warnings, changed_environment, check_environments
 from reyn.runs.resume import check_fit, check_in_file, check_resume, has_ended
 from reyn.runtime.attaching import FollowedRun, attach
 from reyn.runtime.function_tools import find_function
@@ -262,6 +263,7 @@ class RunExecutor:
     async def start(self, run: NewRun, observers: Observers) -> RunResult:
         """Execute a new run whose claim is held, from its first event."""
         tape = new_tape(self.services.journal.blob, run, now=self.services.clock.now())
+        check_environments(self.services, self.services.compile_skill(run.event, tape.content).skill)
         self.services.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(run.event.model, observers))
 
@@ -339,9 +341,12 @@ class RunExecutor:
             ops=pin_ops(upgraded, services.ops.vocabulary) if upgraded else None,
             is_model_override=model is not None,
             is_suspended=bool(loaded.state.queue) and loaded.state.is_suspended,
+            environment=changed_environment(services, loaded.state.environment),
         )
         above = runs_above(services.journal, loaded.started, services.settings_of)
-        return await executor.execute(loaded.tape, executor.world(opened, observers, resumption, lambda: above))
+        world = executor.world(opened, observers, resumption, lambda: above)
+        world.warnings += change_warnings(loaded.state.environment, resumption.environment)
+        return await executor.execute(loaded.tape, world)
 
     def _equipped(self, loaded: LoadedRun, skill: Skill) -> RunExecutor:
         """Return the executor that has the ops of a run: this one, or one with the tools of the run's own function.
@@ -351,6 +356,7 @@ class RunExecutor:
         Raises:
             OpMissing: Neither has them.
         """
+        check_environments(self.services, skill)
         function = find_function(skill.function) if missing_ops(skill, self.services.ops) else None
         if function is None or loaded.started.imported:
             check_ops(loaded.state.run_id, skill, self.services.ops)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +24,6 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.file.searching import TOO_LONG
 from reyn.ops.mcp import ToolDefinitions, read_definitions, write_definitions
 from reyn.ops.retrieval import INDEX_NAME, write_files
-from reyn.packages import PackageEnvironments, lock_requirements, make_environment
 from reyn.permissions import Gate
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.services import Services
     from reyn.models.listing import ModelStatus
     from reyn.ops import Overview
-    from reyn.packages import EnvironmentStatus
+    from reyn.packages import EnvironmentStatus, PackageEnvironments
     from reyn.permissions.trust import ProjectTrust
     from reyn.retrieval import IndexOverview, SearchResult, WriteReport
     from reyn.skills import Library, Skill
@@ -153,10 +151,9 @@ class Project:
 
     # -- environments ---------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def _packages(self) -> PackageEnvironments:
-        ignored = self.trust.ignored_environments
-        return PackageEnvironments(self.config.environments, self.root, self._services.state_folder, ignored)
+        return self._services.performer.environments.packages
 
     def environments(self) -> list[EnvironmentStatus]:
         """Return the declared environments with packages, by name, and whether they can be used."""
@@ -185,6 +182,8 @@ class Project:
             RequirementsInvalid: The requirements have no hashes, or name something else than packages of the index.
             EnvironmentNotMade: pip failed, or another process makes it now. The one that exists stays as it is.
         """
+        from reyn.packages.making import make_environment
+
         self._services.check_owner()
         return make_environment(self._packages, name, allow_source=allow_source, report=report)
 
@@ -196,6 +195,8 @@ class Project:
             RequirementsInvalid: The file names something else than packages of the index.
             EnvironmentNotMade: The packages do not resolve, or one has no wheel.
         """
+        from reyn.packages.making import lock_requirements
+
         return lock_requirements(self._packages, name, report=report)
 
     def load(self, skill: str) -> Skill:

@@ -6,7 +6,7 @@ is available, nothing is executed. What a program may use is decided by `reyn.pe
 
 from reyn.sandbox.backends import choose_backend, run_program
 from reyn.sandbox.monty import PythonFailed, PythonResult
-from reyn.sandbox.python_steps import PythonStep, run_safe, run_unsafe
+from reyn.sandbox.python_steps import PythonStep, StepEnvironment, run_safe, run_unsafe
 from reyn.sandbox.reaping import run_unconfined
 from reyn.sandbox.supervision import Access, Outcome, PartialFolder, ProgramLimits, StopSignal, in_thread
 
@@ -18,6 +18,7 @@ __all__ = [
     "PythonFailed",
     "PythonResult",
     "PythonStep",
+    "StepEnvironment",
     "StopSignal",
     "choose_backend",
     "in_thread",

@@ -148,7 +148,8 @@ def _mounts(access: Access, limits: ProgramLimits, sources: _Sources) -> Iterato
             yield from ("--symlink", str(path.readlink()), folder)
         elif path.is_dir():
             yield from _bind_system(folder, access, covers)
-    for name in readable(access):
+    system = readable(access)
+    for name in system:
         yield from _bind_system(name, access, covers)
     # Files of /proc/sys belong to root by number: a sandbox that root starts could write them, also `core_pattern`.
     yield from ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
@@ -158,7 +159,8 @@ def _mounts(access: Access, limits: ProgramLimits, sources: _Sources) -> Iterato
     yield from ("--size", str(limits.file_bytes), "--tmpfs", _TEMPORARY)
     # A path may be shown in a folder that hides what is around it: upper ones come first.
     partial = {folder.path: folder for folder in access.folders}
-    for name in sorted((*access.read, *partial)):
+    links = {name for name in system if os.path.islink(name)}  # noqa: PTH114 - text in; two cannot be made at one place
+    for name in sorted({*access.read, *partial} - links):
         yield from _show(partial[name], sources, covers) if name in partial else sources.bind(name)
     for name in access.write:
         yield from sources.bind(name, "--bind")

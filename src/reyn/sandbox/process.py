@@ -98,6 +98,8 @@ class Backend:
 
 FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _LOADER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+_MIME = tuple(f"/etc/{folder}mime.types" for folder in ("", "httpd/", "httpd/conf/", "apache/", "apache2/"))
+"""Public files that Python's `mimetypes` reads if they exist; packages of documents import it."""
 _NETWORK = (
     *("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ssl/cert.pem"),
     *("/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem"),
@@ -177,7 +179,7 @@ def readable_descriptor(content: bytes) -> Iterator[int]:
 
 def readable(access: Access) -> list[str]:
     """Return existing files and folders of the system that a program may read."""
-    return existing(*_LOADER, *(_NETWORK if access.network else ()), *python_folders(access.private))
+    return existing(*_LOADER, *_MIME, *(_NETWORK if access.network else ()), *python_folders(access.private))
 
 
 def existing(*names: str) -> list[str]:

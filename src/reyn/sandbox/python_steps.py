@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 
 _HARNESS = Path(__file__).with_name("harness.py")
 _OPTIONS = ("-S", "-s", "-P", "-B")
+_PACKAGE_OPTIONS = tuple(option for option in _OPTIONS if option != "-S")
+"""`-S` would leave out the packages of an environment."""
 _ENV = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+
+
+class StepEnvironment(NamedTuple):
+    """The environment with packages of a step: its interpreter, and what a sandbox has to show of it."""
+
+    program: str
+    shown: tuple[str, ...]
 
 
 class PythonStep(msgspec.Struct, frozen=True):
@@ -75,10 +84,12 @@ def run_safe(
     *,
     sandbox: PythonSandbox = "auto",
     private: tuple[str, ...] = (),
+    environment: StepEnvironment | None = None,
 ) -> PythonResult:
     """Execute a safe step: without files, network and processes, and with a fixed clock and seed.
 
-    `private` are paths that the process sandbox does not show among the files of the system.
+    `private` are paths that the process sandbox does not show among the files of the system. In the process sandbox, a
+    step with an `environment` can import its packages.
 
     A step that fails in Monty is executed again by CPython: it has no effects, and CPython's answer is the right one.
 
@@ -101,7 +112,7 @@ def run_safe(
             note = f"it failed in Monty: {failure.message}"
             first = failure
     try:
-        result = _run_cpython(step, limits, choose_backend(backend), stop, Access(env=_ENV, private=private), note)
+        result = _run_cpython(step, limits, choose_backend(backend), stop, private, environment, note)
     except SandboxStartFailed:
         raise  # without CPython's answer, neither a result nor a failure is known
     except SandboxUnavailable as error:
@@ -115,28 +126,40 @@ def run_safe(
 
 
 def _run_cpython(
-    step: PythonStep, limits: ProgramLimits, chosen: Backend, stop: StopSignal | None, access: Access, note: str
+    step: PythonStep,
+    limits: ProgramLimits,
+    chosen: Backend,
+    stop: StopSignal | None,
+    private: tuple[str, ...],
+    environment: StepEnvironment | None,
+    note: str,
 ) -> PythonResult:
-    argv = (python_program(), *_OPTIONS, "-c", _harness())
-    process = SPARES.start(chosen, argv, access, limits)
-    outcome = supervise(process, _request(step, step.clock), limits, stop)
+    access = Access(environment.shown if environment is not None else (), env=_ENV, private=private)
+    command = (python_program(), *_OPTIONS) if environment is None else (environment.program, *_PACKAGE_OPTIONS)
+    process = SPARES.start(chosen, (*command, "-c", _harness()), access, limits)
+    outcome = supervise(process, _request(step, step.clock, has_packages=environment is not None), limits, stop)
     return _result(outcome, chosen.name, limits, note)
 
 
 def run_unsafe(
-    step: PythonStep, cwd: str, env: dict[str, str], limits: ProgramLimits, stop: StopSignal | None = None
+    step: PythonStep,
+    cwd: str,
+    env: dict[str, str],
+    limits: ProgramLimits,
+    stop: StopSignal | None = None,
+    program: str = sys.executable,
 ) -> PythonResult:
-    """Execute an unsafe step with the user's own rights.
+    """Execute an unsafe step with the user's own rights, with an interpreter.
 
     Raises:
         PythonFailed: The step failed or exceeded a limit.
     """
-    argv = (sys.executable, "-P", str(_HARNESS))
+    argv = (program, "-P", str(_HARNESS))
     outcome = run_unconfined(argv, cwd, limits, env=env, stdin=_request(step, None), stop=stop)
     return _result(outcome, "none", limits, "")
 
 
-def _request(step: PythonStep, clock: int | None) -> bytes:
+def _request(step: PythonStep, clock: int | None, *, has_packages: bool = False) -> bytes:
     """Return the line that the harness reads."""
     request = {
         "sources": step.sources,
@@ -144,6 +167,7 @@ def _request(step: PythonStep, clock: int | None) -> bytes:
         "function": step.function,
         "artifact": step.artifact,
         "clock": clock,
+        "has_packages": has_packages,
     }
     return json.dumps(request).encode() + b"\n"
 
@@ -186,8 +210,8 @@ def _result(outcome: Outcome, sandbox: str, limits: ProgramLimits, note: str) ->
 # started while the current one runs.
 
 
-_Kind = tuple[str, tuple[str, ...], tuple[str, ...], ProgramLimits]
-"""The settings that a process was started with: its backend, program, private paths and limits."""
+_Kind = tuple[str, tuple[str, ...], Access, ProgramLimits]
+"""The settings that a process was started with: its backend, program, access and limits."""
 
 
 class Spares:
@@ -203,7 +227,7 @@ class Spares:
     def start(self, backend: Backend, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
         """Return a process that waits for its step, and order the next one."""
         # The time limit does not matter before it gets a step.
-        kind = (backend.name, argv, access.private, msgspec.structs.replace(limits, seconds=0.0))
+        kind = (backend.name, argv, access, msgspec.structs.replace(limits, seconds=0.0))
         process = self._take(kind) or backend.start(argv, access, limits)
         self._orders.put((kind, backend, access, limits))
         return process

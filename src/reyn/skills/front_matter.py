@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
 
+from reyn.config.environments import EnvironmentName
 from reyn.config.models import Effort
 from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
 from reyn.documents import Codes, Document, KeyPath, TrustClasses, check_keys, nearest, trust_classes, usable_keys
@@ -36,7 +37,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
         plain="type name entry final_output description final_output_description finish_criteria graph search_hints "
-        "on_phase_failure model_class routing",
+        "on_phase_failure model_class routing environment",
         request="permissions required_credentials",
         section="postprocessor context nodes state",
     )
@@ -59,6 +60,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
     context: ContextChoice | None = None
     model_class: str | None = None
     routing: Any = None
+    environment: EnvironmentName = ""
 
 
 class PhaseFrontMatter(msgspec.Struct, frozen=True):

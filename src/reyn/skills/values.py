@@ -254,6 +254,7 @@ class Skill(InNotebook, msgspec.Struct, frozen=True, omit_defaults=True, dict=Tr
         state: The fields of the state, by name.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
+        environment: The environment with packages for the python steps and programs of the skill; empty for none.
         function: The Python function that the skill was made from, as `module:name`; empty for a skill of files.
         checks_output: Whether the program that starts a run checks the final output, besides its schema.
     """
@@ -280,6 +281,7 @@ class Skill(InNotebook, msgspec.Struct, frozen=True, omit_defaults=True, dict=Tr
     context: ContextChoice | None = None
     skills: dict[str, Skill] = {}
     modules: dict[str, str] = {}
+    environment: str = ""
     function: str = ""
     checks_output: bool = False
 
@@ -298,6 +300,11 @@ class Skill(InNotebook, msgspec.Struct, frozen=True, omit_defaults=True, dict=Tr
             kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
             kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
         return frozenset(kinds)
+
+    @cached_property
+    def environments(self) -> tuple[str, ...]:
+        """The names of the environments of the skill and of its sub-skills."""
+        return tuple(sorted({one.environment for one in (self, *self.skills.values()) if one.environment}))
 
     @property
     def steps(self) -> Iterator[PlacedStep]:

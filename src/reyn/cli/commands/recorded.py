@@ -95,6 +95,7 @@ def _replay_lines(report: ReplayReport) -> Iterator[str]:
         events = "1 event has" if report.reworded == 1 else f"{report.reworded} events have"
         yield f"  {events} another wording; derived texts were not compared"
     yield from (f"  op `{kind}` is not installed; its recorded results were used" for kind in report.missing_ops)
+    yield from (f"  {note}; recorded results were used" for note in report.notes)
 
 
 @command(epilog="Example: reyn diff order-17 order-18")

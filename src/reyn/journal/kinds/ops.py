@@ -16,6 +16,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedContent,
     DerivedText,
+    EnvironmentRef,
     Hash,
     MemoryRequest,
     MessageRequest,
@@ -153,7 +154,7 @@ class OpCompleted(Body, frozen=True):
     by their hashes, such as images. `changes` lists the files that the op was found to have changed; null if
     Reyn did not look. `unrecorded` names files that changed and whose contents are not recorded. `may_have_effect` is
     true if the op is unsafe and may have taken effect although its result is an error: it took too long, or what it
-    returned is invalid or too large.
+    returned is invalid or too large. `environment` is the one whose packages its code could import.
     """
 
     op_kind: ClassVar[str]
@@ -168,6 +169,7 @@ class OpCompleted(Body, frozen=True):
     changes: tuple[Change, ...] | None = None
     unrecorded: tuple[str, ...] = ()
     may_have_effect: bool = False
+    environment: EnvironmentRef | None = None
 
 
 @event("request_fulfilled", v=1, origin="derived")

@@ -13,6 +13,7 @@ from reyn.journal.kinds.shapes import (
     ContentName,
     Count,
     DerivedText,
+    EnvironmentRef,
     ForkPoint,
     HistoryPart,
     ImageRef,
@@ -111,8 +112,8 @@ class RunResumed(Body, frozen=True):
     """A process took over the run; appends of an earlier process are rejected from here on.
 
     `driver` identifies the process. `open_intents` are the calls that were started but have no recorded outcome.
-    `retry` is true if a failed call is retried. The other fields are set only if they changed. An open question stays
-    open.
+    `retry` is true if a failed call is retried. The other fields are set only if they changed: `environment`, if the
+    packages of the last environment that code ran in are not the same any more. An open question stays open.
     """
 
     driver: str
@@ -126,6 +127,7 @@ class RunResumed(Body, frozen=True):
     answer_form: AnswerForm | None = None
     prompt_limit: PromptLimit | None = None
     hooks: tuple[str, ...] | None = None
+    environment: EnvironmentRef | None = None
 
 
 @event("run_failed", v=1, origin="derived", enters="failed")

@@ -60,6 +60,13 @@ class StateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     sums: dict[str, int | float] = {}
 
 
+class EnvironmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An environment with packages that code ran in: its name, and the hash of what was installed in it."""
+
+    name: str
+    content: str
+
+
 class RollbackRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a run returned to a phase: the artifact `rejected` that the phase had produced, and the `reason`."""
 

@@ -390,7 +390,8 @@ def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
 def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:
     is_last = state.recovery.open_intents in ((), (body.call,))  # nearly always
     recovery = _SETTLED if is_last else state.recovery.without(body.call)
-    return replace(state, visit=state.visit.with_op(body.result), recovery=recovery)
+    state = replace(state, visit=state.visit.with_op(body.result), recovery=recovery)
+    return state if body.environment is None else replace(state, environment=body.environment)
 
 
 def on_outcome(state: RunState, body: Any) -> RunState:

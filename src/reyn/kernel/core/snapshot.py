@@ -194,6 +194,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     output: Output = Output()
     models: Models = Models()
     recovery: Recovery = Recovery()
+    environment: kinds.EnvironmentRef | None = None
+    """The last environment with packages that code ran in."""
     last_answer: kinds.WaitAnswered | None = None
     """The last reply to a question."""
     expired: str | None = None

@@ -16,7 +16,8 @@ from reyn.kernel.visit.run_context import credentials_of
 from reyn.ops import Denied, Env, OpTable, Overview
 from reyn.ops.budget import OpBudget, OpBudgets
 from reyn.ops.execution import overview_of
-from reyn.ops.op import no_credentials
+from reyn.ops.op import no_credentials, no_environment
+from reyn.packages import PackageEnvironments
 from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
 from reyn.permissions.gate import ProjectMissing
 from reyn.private_files import user_folder
@@ -27,7 +28,7 @@ from reyn.workspace import Location, RecordedFiles, Roots
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reyn.config import PythonSettings, SandboxSettings
+    from reyn.config import Config
     from reyn.config.values import Sizes
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
@@ -99,8 +100,8 @@ class Environments:
         state: Path,
         read_policy: Callable[[], Policy],
         compile_skill: SkillCompiler,
-        sandbox: SandboxSettings,
-        python: PythonSettings,
+        config: Config,
+        ignored_environments: frozenset[str],
         resolve_secret: Callable[[str], str],
         secrets: Callable[[], Scrubber],
         journal: Callable[[], Journal],
@@ -112,8 +113,10 @@ class Environments:
         self._state = state
         self._read_policy = read_policy
         self._compile_skill = compile_skill
-        self._sandbox = sandbox
-        self._python = python
+        self._sandbox = config.sandbox
+        self._python = config.python
+        self.packages = PackageEnvironments(config.environments, root, state, ignored_environments)
+        """The environments with packages for the code of skills."""
         self._resolve_secret = resolve_secret
         self._secrets = secrets
         self._journal = journal
@@ -161,6 +164,9 @@ class Environments:
             self._python,
             skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
             secret_in=self._secrets().find,
+            environment=partial(self.packages.find_once, compiled.skill.environment, {})
+            if compiled.skill.environment
+            else no_environment,
         )
         self._visits[tape.run_id] = _VisitEnv(tape, visit, started, state.phase, policy, env)
         return env

@@ -47,6 +47,7 @@ class Resumption(NamedTuple):
         ops: The op specifications of the upgraded skill.
         is_model_override: Whether the caller named a model, which also ends switches to fallback models.
         is_suspended: Whether the run waited for sub-runs that workers execute.
+        environment: The last environment that code ran in, if its packages have changed since.
     """
 
     driver: str
@@ -56,6 +57,7 @@ class Resumption(NamedTuple):
     ops: Blob | None = None
     is_model_override: bool = False
     is_suspended: bool = False
+    environment: kinds.EnvironmentRef | None = None
 
 
 def resumed_event(
@@ -76,6 +78,7 @@ def resumed_event(
         roster.answer_form(model) if is_new else None,
         roster.prompt_limit(model) if is_new else None,
         hooks if hooks not in ((), state.started.hooks) else None,
+        resumption.environment,
     ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
 

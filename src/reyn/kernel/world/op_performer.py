@@ -299,6 +299,9 @@ class OpPerformer:
             completed = msgspec.structs.replace(completed, may_have_effect=True)
         if attached:
             completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
+        if (used := env.attachments.environment) is not None:
+            named = kinds.EnvironmentRef(used.name, used.content)
+            completed = msgspec.structs.replace(completed, environment=named)
         if env.attachments.observed is None:
             return completed, (content, *attached)
         changes, unrecorded, blobs = self._recordable(env.attachments.observed, env)
