@@ -5,11 +5,10 @@ sandbox shows them read-only. A run uses an environment as it is, and never make
 """
 
 from reyn.packages.declared import EnvironmentStatus, PackageEnvironment, PackageEnvironments
-from reyn.packages.installation import Installation, installation_of_program
+from reyn.packages.installation import installation_of_program
 
 __all__ = [
     "EnvironmentStatus",
-    "Installation",
     "PackageEnvironment",
     "PackageEnvironments",
     "installation_of_program",

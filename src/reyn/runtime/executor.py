@@ -223,16 +223,18 @@ class RunExecutor:
 
     def new_run(self, name: str, call: RunCall, observers: Observers) -> Callable[[], Awaitable[RunResult]]:
         """Check a call; return a function that executes its run, whose claim must be held, from the first event."""
-        begin = self.beginning(name, call)
+        begin = self.beginning(name, call, is_executed=True)
 
         async def start() -> RunResult:
             return await self.start(begin(), observers)
 
         return start
 
-    def beginning(self, name: str, call: RunCall) -> Callable[[], NewRun]:
-        """Check a call; return a function that returns how its run starts, with what the project has by then."""
+    def beginning(self, name: str, call: RunCall, *, is_executed: bool = False) -> Callable[[], NewRun]:
+        """Check a call, also its environments if it `is_executed` here; return a function that returns how it starts."""
         services, skill = self.services, self._loaded(call)
+        if is_executed and skill.environments:
+            check_environments(services, skill)
         settings = services.run_settings()
         artifact = Blob.of(canonical(to_artifact(call.input, skill, strict=settings.strict)))
         model = services.roster.ready(services.config.model)
@@ -263,7 +265,6 @@ class RunExecutor:
     async def start(self, run: NewRun, observers: Observers) -> RunResult:
         """Execute a new run whose claim is held, from its first event."""
         tape = new_tape(self.services.journal.blob, run, now=self.services.clock.now())
-        check_environments(self.services, self.services.compile_skill(run.event, tape.content).skill)
         self.services.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(run.event.model, observers))
 

@@ -15,6 +15,7 @@ import msgspec
 from reyn.documents import DocumentError, TrustClasses, parse_front_matter, trust_classes
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
 from reyn.skills.files import printable_line, to_front_matter, to_yaml
+from reyn.skills.imports import requirements_text, third_party_imports
 from reyn.skills.names import is_valid_name
 from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, ArtifactType, Skill, is_skill_node
 
@@ -41,6 +42,8 @@ _KEPT = {
     "metadata": "imported_metadata",
     "allowed-tools": "imported_allowed_tools",
 }
+_REQUIREMENTS = "requirements.in"
+"""The proposed list of packages that the scripts import."""
 _OTHER = "imported_other"
 _NAME = "imported_name"
 _TOOL = re.compile(r"(?P<name>[\w-]+)(\((?P<argument>[^)]*)\))?")
@@ -90,11 +93,15 @@ class AgentSkill(msgspec.Struct, frozen=True):
 
 
 class Conversion(NamedTuple):
-    """The files of a converted skill by path, and what was not converted, one sentence each."""
+    """The files of a converted skill by path, and what was not converted, one sentence each.
+
+    `imports` has the packages that the scripts of an Agent Skill import, by the name of the import.
+    """
 
     name: str
     files: dict[str, bytes]
     unconverted: tuple[str, ...]
+    imports: dict[str, str] = {}  # noqa: RUF012 - it is not changed
 
 
 # -- reading ------------------------------------------------------------------------------------------------
@@ -164,6 +171,8 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
     if "compatibility" in skill.keys:
         notes.append(f"`compatibility` is not checked: {printable_line(str(skill.keys['compatibility']))}")
     notes += [note for sign, note in _CLIENT_SYNTAX.items() if sign in skill.body]
+    imports = third_party_imports(skill.files)
+    notes += [_import_note(name, imports)] if imports else []
     keys: dict[str, Any] = {
         "type": "skill",
         "name": name,
@@ -187,8 +196,23 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
         f"phases/{PHASE}.md": to_front_matter(phase, instructions + _footer(name, skill)),
         f"artifacts/{RESULT_TYPE}.yaml": to_yaml(_RESULT_SCHEMA),
     }
+    if imports:
+        files[_REQUIREMENTS] = requirements_text(imports)
     encoded = {path: text.encode() for path, text in files.items()}
-    return Conversion(name, encoded | {f"{_FILES}/{path}": one for path, one in skill.files.items()}, tuple(notes))
+    copied = {f"{_FILES}/{path}": one for path, one in skill.files.items()}
+    return Conversion(name, encoded | copied, tuple(notes), imports)
+
+
+def _import_note(name: str, imports: Mapping[str, str]) -> str:
+    """Return what to do about the packages that scripts import."""
+    named = ", ".join(
+        f"`{one}`" + (f" ({package})" if package not in (one, "") else "") for one, package in imports.items()
+    )
+    lock = f"reyn/local/{name}/{_REQUIREMENTS}".removesuffix(".in") + ".txt"
+    return (
+        f"the scripts import packages: {named}. `{_REQUIREMENTS}` lists them: declare an environment with "
+        f"`requirements: {lock}` in reyn.yaml, lock and make it, and add `environment: NAME` to skill.md"
+    )
 
 
 def _prose(notes: list[str]) -> str:

@@ -202,7 +202,7 @@ def import_skill_command(path: str, name: str | None, dry_run: bool) -> Report:
         errors = [str(finding) for finding in findings if finding.severity == "error"]
     names = sorted(conversion.files)
     value = {"name": conversion.name, "folder": folder, "written": not dry_run, "files": names}
-    value |= {"unconverted": notes, "errors": errors}
+    value |= {"unconverted": notes, "errors": errors, "imports": conversion.imports}
     lines = [f"{'would write' if dry_run else 'created'} {folder} ({len(names)} files)"]
     lines += [f"  {file}" for file in names] if dry_run else []
     lines += _not_converted(notes)
