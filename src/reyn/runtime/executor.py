@@ -231,7 +231,7 @@ class RunExecutor:
         return start
 
     def beginning(self, name: str, call: RunCall, *, is_executed: bool = False) -> Callable[[], NewRun]:
-        """Check a call, also its environments if it `is_executed` here; return a function that returns how it starts."""
+        """Check a call, and if it `is_executed` here, its environments; return a function for how its run starts."""
         services, skill = self.services, self._loaded(call)
         if is_executed and skill.environments:
             check_environments(services, skill)
