@@ -22,8 +22,8 @@ from reyn.cli.app import run_app
 from reyn.config.user import journal_key
 from reyn.errors import HistoryInvalid, ReynError, StoreUnavailable
 from reyn.journal import MemoryJournal
-from reyn.journal.database import SCHEMA
 from reyn.journal.sqlite import SqliteJournal
+from reyn.journal.tables import SCHEMA
 from reyn.permissions.trust import load_project
 from tests.fuzz.archives import Archive
 from tests.goldens.__main__ import FOLDER

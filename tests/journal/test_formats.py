@@ -15,6 +15,7 @@ from reyn.journal import Event, MemoryJournal, canonical, database, decode, kind
 from reyn.journal.kinds import LimitRaised
 from reyn.journal.registry import Body, older_event
 from reyn.journal.sqlite import SqliteJournal
+from reyn.journal.tables import SCHEMA
 from reyn.kernel import versions
 from reyn.testing import ScriptedModel
 from reyn.testing.fixtures import events_after, run_started
@@ -48,9 +49,7 @@ def rows(root: Path, *, is_read_only: bool = False) -> dict:
 
 @pytest.fixture
 def next_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    schema = database.SCHEMA.replace(
-        "payload BLOB NOT NULL)", "payload BLOB NOT NULL, sender TEXT NOT NULL DEFAULT '')"
-    )
+    schema = SCHEMA.replace("payload BLOB NOT NULL)", "payload BLOB NOT NULL, sender TEXT NOT NULL DEFAULT '')")
     monkeypatch.setattr(database, "DATABASE_FORMAT", 3)
     monkeypatch.setattr(database, "SCHEMA", f"{schema}CREATE TABLE IF NOT EXISTS labels (name TEXT);")
     monkeypatch.setattr(

@@ -67,11 +67,6 @@ class OpenConversations:
             return
         await self.begin(None, run, message, by)
 
-    async def continue_(self, run: str, by: str) -> None:
-        """Open a conversation, which continues what was interrupted in it."""
-        self._work.check()
-        await self._opened(None, run, by)
-
     def abort(self, run: str, reason: str) -> None:
         """Stop the reply in progress."""
         if run in self._open:

@@ -1,4 +1,4 @@
-"""The database file of the SQLite journal: connections, access rights, tables and their format, transactions, errors.
+"""The database file of the SQLite journal: connections, access rights, format, transactions, errors.
 
 A transaction and the translation of errors are objects that serve every call: a generator would cost more.
 """
@@ -23,6 +23,7 @@ from reyn.journal.log_files import JournalFiles
 from reyn.journal.port import DATABASE
 from reyn.journal.rows import RowDamaged
 from reyn.journal.state_folder import file_status, open_state, private_file
+from reyn.journal.tables import SCHEMA, WORDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,51 +32,6 @@ DATABASE_FORMAT = 1
 """The current format of the tables, stored as `user_version`."""
 MIGRATIONS: dict[int, str] = {}
 """The statements that convert a database of an earlier format to the next one, by the earlier format."""
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, skill TEXT NOT NULL, rules INTEGER NOT NULL,
-    started INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
-    imported TEXT NOT NULL, seq INTEGER NOT NULL, updated INTEGER NOT NULL, hash BLOB NOT NULL, state TEXT NOT NULL,
-    status TEXT NOT NULL, active INTEGER NOT NULL, unindexed INTEGER NOT NULL DEFAULT 1);
-CREATE INDEX IF NOT EXISTS runs_by_start ON runs (started, run_id);
-CREATE INDEX IF NOT EXISTS runs_by_status ON runs (status, started, run_id);
-CREATE INDEX IF NOT EXISTS runs_by_skill ON runs (skill, status, started, run_id);
-CREATE INDEX IF NOT EXISTS runs_by_activity ON runs (status, active) WHERE active > started / 60000000;
-CREATE INDEX IF NOT EXISTS runs_unindexed ON runs (id) WHERE unindexed > 0;
-CREATE TABLE IF NOT EXISTS commits (id INTEGER PRIMARY KEY, hashes BLOB NOT NULL, events BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL, content BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS names (name BLOB NOT NULL PRIMARY KEY, blob INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS inbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, payload BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS inbox_by_run ON inbox (run_id, id);
-CREATE TABLE IF NOT EXISTS wakes (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, due INTEGER NOT NULL, queue TEXT NOT NULL,
-    priority INTEGER NOT NULL, held_until INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS rates (name TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS workers (id TEXT NOT NULL PRIMARY KEY, report TEXT NOT NULL, seen INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS approvals (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
-    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, project TEXT NOT NULL,
-    UNIQUE (skill_hash, op, rule, project));
-CREATE TABLE IF NOT EXISTS access_tokens (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS removals (run_id TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS owners (mark BLOB NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS budget_accounts (
-    account TEXT NOT NULL PRIMARY KEY, tokens INTEGER NOT NULL, cost INTEGER NOT NULL,
-    reserved_tokens INTEGER NOT NULL, reserved_cost INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS spending (
-    day TEXT NOT NULL, run_id TEXT NOT NULL, model TEXT NOT NULL, currency TEXT NOT NULL, skill TEXT NOT NULL,
-    calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
-    cached_tokens INTEGER NOT NULL, thinking_tokens INTEGER NOT NULL, cost INTEGER NOT NULL, assumed INTEGER NOT NULL,
-    PRIMARY KEY (day, run_id, model, currency)) WITHOUT ROWID;
-"""
-"""The statements that make a new database. A database with any other definition, even in wording, is refused."""
-WORDS = """
-CREATE VIRTUAL TABLE IF NOT EXISTS run_words USING fts5(words, detail = none,
-    tokenize = "unicode61 remove_diacritics 0 tokenchars '_'");
-"""
-"""The table that runs are searched by, which the first search makes. Everything else works without FTS5."""
 _ADDED = {"run_words": WORDS, "documents": SQLITE_DOCUMENTS}
 """The tables that a database has when they were first needed."""
 _BUSY_SECONDS = 30

@@ -16,7 +16,7 @@ from reyn.errors import JournalError, RunBusy, StoreUnavailable
 from reyn.journal import run_list, tables
 from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
-from reyn.journal.database import WORDS, Database, Owner, Transaction
+from reyn.journal.database import Database, Owner, Transaction
 from reyn.journal.documents import SQLITE_DOCUMENTS
 from reyn.journal.messages import InboxMessage, InboxPayload, decode_payload, encode_payload
 from reyn.journal.packing import pack
@@ -24,7 +24,7 @@ from reyn.journal.port import Batch, Bookkeeping, Deletion, admit, check_deletab
 from reyn.journal.rates import decode_rates, encode_rates, lease
 from reyn.journal.rows import Head, add_charges, decode_head
 from reyn.journal.stored import StoredJournal
-from reyn.journal.tables import Accounts
+from reyn.journal.tables import WORDS, Accounts
 from reyn.journal.wakes import ALL_WAKES, FIRST_WAKES, PendingWake, Wake, WakeTable, microseconds, to_wake
 from reyn.journal.workers import ALL_WORKERS, WorkerReport, WorkerTable, to_report
 

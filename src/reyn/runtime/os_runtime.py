@@ -45,10 +45,7 @@ if TYPE_CHECKING:
     from reyn.models import Image, Message, Model, ModelFunction
     from reyn.ops import Op
     from reyn.runtime.trials import Trials
-    from reyn.sandbox import StopSignal
     from reyn.skills import Skill
-    from reyn.skills.cases import TrialReport
-    from reyn.skills.resolve import MayRead
 
 
 class OSRuntime:
@@ -76,10 +73,7 @@ class OSRuntime:
         self.conversations = Conversations(self._executor)
         self.workers = Workers(self._executor)
         if services.run_cases is None:
-            services.run_cases = self._run_cases
-
-    def _run_cases(self, folder: Path, may_read: MayRead | None, stop: StopSignal | None) -> TrialReport:
-        return self._trials.run(folder, may_read, stop)
+            services.run_cases = lambda *call: self._trials.run(*call)  # noqa: PLW0108 - made on first use
 
     @cached_property
     def _trials(self) -> Trials:
@@ -111,8 +105,7 @@ class OSRuntime:
 
         Args:
             root: The project's folder.
-            model: A model, a function that takes the request and returns the answer, or the name of a model; default:
-                `model` in `reyn.yaml`.
+            model: A model, a function from a request to its answer, or its name; default: `model` in `reyn.yaml`.
             journal: The journal that records runs; default: `.reyn/journal.db`.
             clock: The clock; default: the system's.
             ids: The generator of run ids; default: random ids.
@@ -129,10 +122,7 @@ class OSRuntime:
             ProjectNotFound: The folder does not exist.
             AdapterInvalid: `model` is no model.
         """
-        if isinstance(model, str):
-            settings["model"], model = model, None
-        used = None if model is None else as_model(model)
-        project = _open_project(root, settings, trust=trust)
+        used, project = _model_of(model, settings), _open_project(root, settings, trust=trust)
         services = Services(
             root=Path(root).resolve(),
             config=project.opened.config,
@@ -146,8 +136,8 @@ class OSRuntime:
             added_ops=tuple(ops),
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
+            adopts_journal=trust is True,
         )
-        services.adopts_journal = trust is True
         if journal is not None:
             services.journal = journal
         return cls(services)
@@ -178,9 +168,7 @@ class OSRuntime:
         Raises:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
-        if isinstance(model, str):
-            settings["model"], model = model, None
-        used = None if model is None else as_model(model)
+        used = _model_of(model, settings)
         services = self.services.derive(
             settings, ops=tuple(ops), model=used, permissions=permissions, hooks=hooks, people=people
         )
@@ -441,6 +429,13 @@ class OSRuntime:
 
     async def __aexit__(self, *failure: object) -> None:
         await self.aclose()
+
+
+def _model_of(model: Model | ModelFunction | str | None, settings: dict[str, Any]) -> Model | None:
+    """Return the model that a program passes; the name of one becomes a setting."""
+    if isinstance(model, str):
+        settings["model"], model = model, None
+    return None if model is None else as_model(model)
 
 
 def _open_project(root: str | Path, settings: dict[str, Any], *, trust: bool | None) -> OpenProject:
