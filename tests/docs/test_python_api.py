@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from reyn import OSRuntime, SyncRuntime
+from reyn.functions import llm_function
 from reyn.testing import MemoryJournal
 from tests.docs.test_docs import FENCE, PAGES, ROOT
 
@@ -85,8 +87,6 @@ def test_a_class_that_a_guide_names_is_described_or_imported_there(page: Path):
 @cache
 def runtime_names() -> dict[str, set[str]]:
     """Return the names of a runtime by its groups; those of the runtime itself under an empty name."""
-    from reyn import OSRuntime, SyncRuntime
-
     with SyncRuntime.open(ROOT, journal=MemoryJournal()) as rt:
         groups = ("runs", "project", "permissions", "conversations", "workers")
         of_groups = {name: set(dir(getattr(rt.async_form, name))) for name in groups}
@@ -128,9 +128,6 @@ def is_undocumented(value: object) -> bool:
 
 
 def test_a_signature_has_the_parameters_of_the_function():
-    from reyn import OSRuntime
-    from reyn.functions import llm_function
-
     runtime = (REFERENCE / "runtime.md").read_text(encoding="utf-8")
     [shown] = re.findall(r"^async def run\(\n.*?^\)", runtime, re.M | re.S)[:1]
     assert [line.strip("* ").partition(":")[0] for line in shown.splitlines()[1:-1] if ":" in line] == [
