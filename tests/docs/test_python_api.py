@@ -19,7 +19,7 @@ from reyn.testing import MemoryJournal
 from tests.docs.test_docs import FENCE, PAGES, ROOT
 
 REFERENCE = ROOT / "docs" / "reference" / "python"
-GUIDES = [page for page in PAGES if page.parent.name in ("guides", "coming-from") or page.name == "tutorial.md"]
+GUIDES = [page for page in PAGES if page.parent.name == "guides" or page.name == "tutorial.md"]
 FILES = {"reyn.yaml", "reyn.local.yaml"}
 IMPORT = re.compile(r"\bfrom (reyn[\w.]*) import (\([^)]*\)|[^`\n]*)")
 DOTTED = re.compile(r"(?<![\w./-])reyn(?:\.[A-Za-z_]\w*)+")
