@@ -19,7 +19,7 @@ from python_api import python_pages
 
 from reyn.cli.app import COMMANDS, app
 from reyn.cli.hints import EXAMPLES, full_hint
-from reyn.config import Config
+from reyn.config import Config, ModelSettings
 from reyn.config.user import UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
@@ -138,11 +138,28 @@ def config() -> Iterator[str]:
     )
     yield from _keys(Config)
     yield (
+        "\n## Settings of a model\n\nAn entry of `models` is the name of a model, or a mapping:\n\n```yaml\nmodels:\n"
+        "  light: openai:gpt-4.1-mini\n  strong:\n    model: anthropic:claude-sonnet-4-5\n    max_tokens: 4096\n"
+        "    fallback: [light]\n```\n\n"
+    )
+    yield from _settings(ModelSettings)
+    yield (
         "\n## User configuration\n\n`~/.config/reyn/config.yaml` (or `$XDG_CONFIG_HOME/reyn/config.yaml`) belongs to "
         "the user and not to a project. Reyn refuses it if other users can change it, and creates it with mode 0600. "
         "`reyn trust` and `reyn secret` rewrite `projects` and `secrets`; comments in these two sections are lost.\n\n"
     )
     yield from _keys(UserConfig)
+
+
+def _settings(cls: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the keys of a mapping in two columns, which a narrow screen has room for; defaults follow the meaning."""
+    meanings = _split_doc(cls)[1]
+    rows = []
+    for field in msgspec.structs.fields(cls):
+        has_default = field.default not in (msgspec.NODEFAULT, None, ())
+        default = f" Default: `{msgspec.json.encode(field.default).decode()}`." if has_default else ""
+        rows.append((f"`{field.name}`", f"{meanings[field.name]}{default}"))
+    yield from table(("key", "meaning"), rows)
 
 
 def _keys(cls: type[msgspec.Struct]) -> Iterator[str]:
@@ -192,7 +209,7 @@ def ops() -> Iterator[str]:
             op.summary,
             op.effect,
             f"`{op.permission}`" if op.permission else "",
-            "yes" if op.is_available else "reserved (`RYN103`)",
+            "yes" if op.is_available else f"{'no' if op.advice else 'reserved'} (`RYN103`)",
         )
         for op in vocabulary.ops
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reyn.cli.hints import NO_PROJECT
 from reyn.errors import FINDINGS, ReynError, all_errors
 from tests.cli.support import IN
 
@@ -195,7 +196,67 @@ def test_a_missing_skill_in_a_folder_without_a_project_suggests_init(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reyn, command: tuple[str, ...]
 ):
     monkeypatch.chdir(tmp_path)
-    assert "fix: This folder has no project: `reyn init` creates one with the skill `hello`." in reyn(*command).err
+    hint = f"fix: {NO_PROJECT}"
+    assert "`reyn init` creates one with the skill `hello`" in hint
+    assert hint in reyn(*command).err
+
+
+OF_A_RUN = (
+    "answer",
+    "cancel",
+    "context",
+    "diff",
+    "events",
+    "fork",
+    "replay",
+    "rerun",
+    "resume",
+    "show",
+    "undo",
+    "verify",
+    "watch",
+)
+OF_A_NAME = [("agent", "show"), ("chats", "show"), ("index", "drop"), ("mcp", "test"), ("memory", "show"), ("test",)]
+OF_ALL = [
+    ("chats",),
+    ("lint",),
+    ("memory", "list"),
+    ("permissions", "list"),
+    ("queue",),
+    ("resume", "--all"),
+    ("runs",),
+]
+
+
+@pytest.mark.parametrize("command", [*((verb,) for verb in OF_A_RUN), *OF_A_NAME])
+def test_a_name_that_is_not_found_outside_a_project_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reyn, command: tuple[str, ...]
+):
+    more = {"answer": ("yes",), "diff": ("order-18",)}.get(command[0], ())
+    monkeypatch.chdir(tmp_path)
+    output = reyn(*command, "order-17", *more)
+    assert output.code == 2
+    assert NO_PROJECT in output.err
+    (tmp_path / "reyn.yaml").touch()
+    assert "has no project" not in reyn(*command, "order-17", *more).err
+
+
+@pytest.mark.parametrize("command", OF_ALL)
+def test_an_empty_list_outside_a_project_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reyn, command: tuple[str, ...]
+):
+    monkeypatch.chdir(tmp_path)
+    output = reyn(*command)
+    assert (output.code, output.err) == (0, f"{NO_PROJECT}\n")
+    assert list(tmp_path.iterdir()) == []
+    assert reyn(*command, *(() if command[0] == "resume" else ("--json",))).out in ("[]\n", output.out)
+    (tmp_path / "reyn.yaml").touch()
+    assert reyn(*command).err == ""
+
+
+def test_secrets_belong_to_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reyn):
+    monkeypatch.chdir(tmp_path)
+    assert reyn("secret", "list").err == ""
 
 
 def test_a_missing_skill_of_a_project_suggests_no_new_project(here: Path, reyn):

@@ -13,8 +13,10 @@ import pytest
 import reyn
 from reyn.cli.app import COMMANDS as COMMAND_NAMES
 from reyn.cli.app import app
-from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint
+from reyn.cli.hints import EXAMPLES, NEXT_COMMANDS, full_hint, with_commands
+from reyn.documents import nearest
 from reyn.errors import FAILURES_OF_SKILLS, FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors, hint_of
+from reyn.skills.allowed_ops import unknown_op_fix
 
 PACKAGE = Path(reyn.__file__).parent
 LIBRARY = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.relative_to(PACKAGE).parts]
@@ -112,3 +114,21 @@ def test_a_hint_names_the_current_version_if_the_next_command_uses_it(cls: type[
     assert ("current version" in cls.hint and "retry" in cls.hint) == is_in_skill
     assert ("--retry --upgrade" in NEXT_COMMANDS.get(cls.code, "")) == is_in_skill
     assert any("--upgrade" in line for line in EXAMPLES.get(cls.code, ())) == is_in_skill
+
+
+@pytest.mark.parametrize("kind", ["mcp:git/status", "mcp:git/*"])
+@pytest.mark.parametrize("known", ["", "mcp:git/statu"])
+def test_an_unknown_tool_of_an_mcp_server_is_accepted_with_a_command(kind: str, known: str):
+    fix = with_commands(unknown_op_fix(kind, [known]))
+    assert "ccept the tools of the MCP server `git` with `reyn mcp test git`" in fix
+    assert fix.startswith(f"did you mean `{known}`?" if nearest(kind, [known]) else "accept")
+
+
+def test_lint_and_ops_name_the_command_that_accepts_tools(here: Path, reyn):
+    [phase] = here.glob("reyn/*/pair/phases/first.md")
+    phase.write_text(re.sub("allowed_ops: .*", "allowed_ops: ['mcp:git/status']", phase.read_text()))
+    command = "with `reyn mcp test git`"
+    assert command in reyn("lint", "pair").out
+    assert command in reyn("lint", "pair", "--json").json[0]["fix"]
+    assert command in reyn("run", "pair", "{}").err
+    assert command in reyn("ops", "mcp:git/status").err

@@ -253,6 +253,21 @@ def test_doctor_creates_no_state_folder(here: Path, reyn):
     assert not (here / ".reyn").exists()
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_doctor_reports_a_journal_that_is_gone(here: Path, reyn, is_empty: bool):
+    assert reyn("run", "pair", IN, "--run-id", "r").code == 0
+    for path in (here / ".reyn").glob("journal.db*"):
+        path.unlink()
+    if is_empty:
+        (here / ".reyn/journal.db").touch(0o600)
+    output = reyn("doctor")
+    assert "no runs yet" not in output.out
+    assert "journal.db` is gone or empty; only `" in output.out
+    checks = {check["name"]: check for check in reyn("doctor", "--json").json["checks"]}
+    assert checks["journal"]["health"] == "warning"
+    assert "reyn import" in checks["journal"]["hint"]
+
+
 def test_doctor_reports_an_invalid_configuration_and_still_lists_runs(here: Path, reyn):
     write_answers(here, go("second"))
     reyn("run", "pair", IN, "--run-id", "r")

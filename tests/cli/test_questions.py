@@ -17,10 +17,12 @@ import pytest
 from reyn.cli import people
 from reyn.cli.output import command_line
 from reyn.journal import Event
-from reyn.journal.family import parse_reply
+from reyn.journal.family import offered_replies, parse_reply
 from reyn.journal.kinds import Question
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.visit.waits import SUGGESTIONS, reply_schema
+from reyn.kernel.world.inbox import answer_error
 from reyn.runs.next_action import answer_action
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question
@@ -477,7 +479,7 @@ def test_answer_show_prints_everything_that_is_to_be_approved(needs_approval: Pa
     assert output.out.startswith(
         f"r {asked_id(reyn)}: approval\n    Approve `file write`? (permissions.file.write: ask"
     )
-    assert "    +line 4999\\x1b\n    \\ No newline at end of file\nexpires: " in output.out
+    assert "    +line 4999\\x1b\n    \\ No newline at end of file\nsuggested: " in output.out
     shown = reyn("answer", "r", "--show", "--json").json
     assert shown["message"].endswith("+line 4999\x1b\n\\ No newline at end of file\n")
     assert reyn("answer", "r").code == 2
@@ -578,3 +580,45 @@ def test_questions_of_runs_that_execute_together_are_asked_one_after_the_other(m
         return await asyncio.gather(*(terminal.ask("k", wait) for wait in waits))
 
     assert asyncio.run(ask_both()) == ["yes", "yes"]
+
+
+KINDS = {
+    "enum": ({"enum": ["red", "green"]}, (), ["red", "green"]),
+    "numbers": ({"enum": [2, 4, 8]}, (), [2, 4, 8]),
+    "const": ({"const": "go"}, (), ["go"]),
+    "boolean": ({"type": "boolean"}, (), [True, False]),
+    "text": ({"type": "string"}, ("formal", "plain"), ["formal", "plain"]),
+    "optional": ({"type": ["string", "null"]}, ("formal",), ["formal"]),
+    "approval": (reply_schema(), SUGGESTIONS, list(SUGGESTIONS)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_offered_reply_is_accepted_as_it_is_written_and_by_its_number(kind: str):
+    schema, suggestions, values = KINDS[kind]
+    reason = kind if kind == "approval" else "question"
+    question = Question("1", reason, "Which?", schema, suggestions=suggestions)
+    for number, (text, value) in enumerate(zip(offered_replies(question), values, strict=True), start=1):
+        assert parse_reply(question, text) == value
+        assert answer_error(question, "1", value) == ""
+        if str(number) not in offered_replies(question):
+            assert parse_reply(question, str(number)) == value
+
+
+def test_a_number_is_itself_where_the_question_takes_numbers():
+    question = Question("1", "question", "How many?", {"type": "integer"}, suggestions=("10", "20"))
+    assert [parse_reply(question, text) for text in ("1", "10")] == [1, 10]
+
+
+def test_a_refused_reply_names_the_accepted_ones(here: Path, reyn):
+    [phase] = here.glob("reyn/*/pair/phases/first.md")
+    ask = "preprocessor:\n  - ask_user: {question: Which?, schema: {enum: [red, green]}, into: data.colour}\n"
+    phase.write_text(phase.read_text().replace("---\n", f"---\n{ask}", 1))
+    output = reyn("run", "pair", IN, "--run-id", "r", "--no-input")
+    assert "\naccepted: red, green\n" in output.out
+    refused = reyn("answer", "r", "blue")
+    assert refused.code == 2
+    assert "fix: The replies are `red`, `green`.\n" in refused.err
+    assert "\naccepted: red, green\n" in reyn("answer", "r", "--show").out
+    assert reyn("answer", "r", "--show", "--json").json["replies"] == ["red", "green"]
+    assert reyn("answer", "r", "2", "--no-resume").code == 0

@@ -108,6 +108,33 @@ def test_a_rejection_names_the_path_in_the_short_answer(answer: dict, rule: str,
     assert (verdict.rule, verdict.path) == (rule, path)
 
 
+@pytest.mark.parametrize("allows_abort", [True, False])
+def test_a_rollback_is_answered_with_what_to_do_instead(allows_abort: bool):
+    of_older = {"type": "rollback", "decision": "continue", "next_phase": None, "confidence": 0.7}
+    answers = [
+        {"control": of_older | {"reason": {"summary": "no"}}, "artifact": {}},
+        {"control": of_older},
+        {"control": of_older | {"type": "transition", "next_phase": "rollback", "reason": {"summary": "no"}}},
+        {"control": of_older | {"type": "abort", "decision": "rollback"}, "artifact": None, "control_ir": []},
+    ]
+    for form in ("full", "short", "tools"):
+        contract = Contract(CANDIDATES, form=form, allows_abort=allows_abort)
+        for answer in answers if form == "full" else [*answers, decide("rollback", data={})]:
+            text = json.dumps({"content": json.dumps(answer), "tool_calls": []} if form == "tools" else answer)
+            verdict = contract.judge(text)
+            assert isinstance(verdict, Rejected)
+            assert verdict.rule == "candidate"
+            assert "a model cannot roll back: go to a phase that is offered, or " in verdict.message
+            assert ("abort" in verdict.message) is allows_abort
+
+
+def test_a_phase_may_be_called_rollback():
+    candidates = (Candidate("rollback", "transition", "note", {"type": "object"}, "Undo the release."),)
+    assert isinstance(Contract(candidates, form="short").judge(json.dumps(decide("rollback"))), Accepted)
+    verdict = Contract(candidates).judge(json.dumps({"control": {"type": "rollback"}}))
+    assert (verdict.rule, verdict.path) == ("shape", "$.control")
+
+
 def test_ops_are_rejected_where_none_are_offered():
     verdict = WITHOUT_OPS.judge(json.dumps({"ops": [READ]}))
     assert (verdict.rule, verdict.path) == ("ops", "$.ops")

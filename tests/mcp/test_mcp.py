@@ -94,7 +94,7 @@ def test_a_tool_without_an_accepted_definition_does_not_exist(tools: Tools):
     from reyn.errors import SkillInvalid
 
     tools.allowed = "'mcp:desk/do'"
-    with pytest.raises(SkillInvalid, match=r"unknown op `mcp:desk/do`(.|\n)*accept its tools"):
+    with pytest.raises(SkillInvalid, match=r"unknown op `mcp:desk/do`(.|\n)*accept the tools of the MCP server `desk`"):
         tools.run("", {"kind": "mcp:desk/do"})
 
 

@@ -15,11 +15,11 @@ import click
 
 from reyn._version import __version__
 from reyn.cli.groups import CommandGroup
-from reyn.cli.hints import full_hint, hint_without_project, how_to_explain
+from reyn.cli.hints import full_hint, hint_without_project, how_to_explain, with_commands
 from reyn.cli.interrupts import EXIT_INTERRUPTED
 from reyn.cli.output import command_line
 from reyn.cli.writer import Line, Printed, guard_streams, out, styled
-from reyn.errors import InternalError, ReynError, SkillNotFound, UsageError
+from reyn.errors import InternalError, ReynError, UsageError
 
 COMMANDS = {
     "init": "Create a project with one skill that runs.",
@@ -238,16 +238,15 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
         traceback.print_exc()
     from reyn.cli.project import has_project
 
-    if isinstance(error, SkillNotFound) and not has_project():
-        hint = hint_without_project(error.hint)
-    else:
-        hint = full_hint(error.code, error.hint)
+    hint = hint_without_project(error)
+    if hint is None or has_project():
+        hint = with_commands(full_hint(error.code, error.hint))
     more = how_to_explain(error.code)
     if as_json:
         next_command = {"next": command_line(error.action)} if error.action else {}
         out.json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})
         return error.exit_code
-    message, *details = error.message.split("\n")
+    message, *details = with_commands(error.message).split("\n")
     lines: list[Printed] = [Line(styled(f"error {error.code}", "red", bold=True), f": {message}")]
     lines += [f"  {detail}" for detail in details]
     lines += [f"  usage: {error.usage}"] if isinstance(error, UsageError) and error.usage else []

@@ -27,7 +27,7 @@ from reyn.errors import (
     StoreUnavailable,
     UserConfigUnavailable,
 )
-from reyn.journal.database import DATABASE_FILES, DATABASE_FORMAT
+from reyn.journal.database import DATABASE, DATABASE_FILES, DATABASE_FORMAT
 from reyn.journal.opening import JournalPlace
 from reyn.journal.port import STATE, open_reservations
 from reyn.journal.state_folder import file_status, open_state
@@ -187,7 +187,7 @@ def check_journal(root: Path) -> Check:
         return _check_remote(place)
     try:
         if not place.has_journal:
-            return Check("journal", "ok", "no runs yet")
+            return _check_absent(root / STATE)
         with closing(place.open_file()) as journal:
             count, is_own = len(journal.runs()), journal.is_own()
     except (JournalError, UserConfigUnavailable) as error:
@@ -200,6 +200,18 @@ def check_journal(root: Path) -> Check:
         return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
     mode = "read-only" if place.is_read_only else f"format {DATABASE_FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {journal.path}")
+
+
+def _check_absent(folder: Path) -> Check:
+    """Check that there was no journal before: Reyn creates the other files of the state folder together with it."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if not names:
+        return Check("journal", "ok", "no runs yet")
+    listed = ", ".join(f"`{name}`" for name in names[:_MAX_LISTED])
+    hint = (
+        "Restore it from a backup, or `reyn import` exported runs. To start without the earlier runs, delete `.reyn`."
+    )
+    return Check("journal", "warning", f"`{folder / DATABASE}` is gone or empty; only {listed} remain", hint)
 
 
 def _journal_place(root: Path) -> JournalPlace:

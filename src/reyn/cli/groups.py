@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reyn.cli.writer import out
+from reyn.cli.writer import Report, out, wants_json
 
 SYNONYMS = {
     "add": "new",
@@ -48,7 +48,17 @@ class ReportCommand(click.Command):
     """A command that returns a `Report`, or prints by itself and returns its exit code."""
 
     def invoke(self, ctx: click.Context) -> int:
-        return out.report(super().invoke(ctx))
+        return _print_result(super().invoke(ctx))
+
+
+def _print_result(result: Any) -> int:
+    """Print what a command returned; of an empty list, also that there is no project."""
+    code = out.report(result)
+    if isinstance(result, Report) and result.value == [] and not wants_json():
+        from reyn.cli.project import print_missing_project
+
+        print_missing_project()
+    return code
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], ReportCommand]:
@@ -70,7 +80,7 @@ class CommandGroup(click.Group):
         self._for_names = for_names
 
     def invoke(self, ctx: click.Context) -> Any:
-        return out.report(super().invoke(ctx))
+        return _print_result(super().invoke(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 import re
 
-from reyn.errors import DENIED_HINT, QuestionUnknown, SkillNotFound, StoreUnavailable, hint_of
+from reyn.errors import (
+    DENIED_HINT,
+    AgentNotFound,
+    ApprovalUnknown,
+    IndexMissing,
+    McpServerUnknown,
+    MemoryNotFound,
+    QuestionUnknown,
+    ReynError,
+    RunNotFound,
+    SkillNotFound,
+    StoreUnavailable,
+    hint_of,
+)
 
 NEXT_COMMANDS = {
     "RYN101": "`reyn skills` lists the skills.",
@@ -209,10 +222,30 @@ def _full_hint(code: str, hint: str) -> str:
     return f"{hint} {sentence.format(name=name[1] if name else 'NAME', secret=secret, origin=origin)}".strip()
 
 
-def hint_without_project(hint: str) -> str:
-    """Return the hint for a skill that is not found in a folder without a project."""
-    first = "" if hint == SkillNotFound.hint else f"{hint} "
-    return f"{first}This folder has no project: `reyn init` creates one with the skill `hello`."
+NO_PROJECT = (
+    "This folder has no project: go to the folder of one, or name it with `--project`; "
+    "`reyn init` creates one with the skill `hello`."
+)
+
+
+def hint_without_project(error: ReynError) -> str | None:
+    """Return the hint for something that is not found in a folder without a project; `None` for other errors."""
+    if not isinstance(error, _OF_PROJECT):
+        return None
+    return NO_PROJECT if error.hint == type(error).hint else f"{error.hint} {NO_PROJECT}"
+
+
+_OF_PROJECT = (
+    AgentNotFound,
+    ApprovalUnknown,
+    IndexMissing,
+    McpServerUnknown,
+    MemoryNotFound,
+    QuestionUnknown,
+    RunNotFound,
+    SkillNotFound,
+)
+"""The errors about a name that the project does not have."""
 
 
 def full_warning(text: str) -> str:
@@ -220,6 +253,14 @@ def full_warning(text: str) -> str:
     from reyn.permissions.trust import UNTRUSTED
 
     return f"{text}. `reyn trust` reviews them" if text.startswith(UNTRUSTED) else text
+
+
+_ACCEPTING = re.compile(r"ccept the tools of the MCP server `([A-Za-z0-9_.-]+)`")
+
+
+def with_commands(text: str) -> str:
+    """Return findings, or an error that lists them, with the commands that their fixes call for."""
+    return _ACCEPTING.sub(r"\g<0> with `reyn mcp test \1`", text)
 
 
 def how_to_explain(code: str) -> str:

@@ -46,7 +46,8 @@ json_option = _switch("--json", "json", "Print JSON.")
 model_option = click.option(
     "--model",
     metavar="MODEL",
-    help="A name from reyn.yaml, ADAPTER:NAME (openai, anthropic, gemini, litellm), local, or package.module:Class.",
+    help="A name from reyn.yaml, ADAPTER:NAME (openai, anthropic, gemini, litellm), local, scripted:FILE (answers, "
+    "one a line), recorded:RUN (the answers of a run), or package.module:Class.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the runs without deleting them.")
 

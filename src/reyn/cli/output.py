@@ -19,7 +19,7 @@ from reyn.cli.writer import Line, Printed, Raw, Styled, styled
 
 if TYPE_CHECKING:
     from reyn.errors import NextAction
-    from reyn.journal.kinds import Charge
+    from reyn.journal.kinds import Charge, Question
     from reyn.runs.timeline import TimelineEntry
     from reyn.runtime import RunResult
 
@@ -164,8 +164,8 @@ def result_lines(
         yield f"fix: {full_hint(result.code, result.hint, resuming)}"
     if result.code:
         yield f"more: {how_to_explain(result.code)}"
-    if question is not None and question.suggestions:
-        yield f"suggested: {', '.join(short(text, 80) for text in question.suggestions)}"
+    if question is not None:
+        yield from reply_lines(question)
     if result.artifact is not None:
         yield Raw(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode() + "\n")
     if result.path:
@@ -175,6 +175,15 @@ def result_lines(
         yield f"files: {_file_list(files)}"
     yield from (f"warning: {full_warning(warning)}" for warning in result.warnings)
     yield from next_lines(action)
+
+
+def reply_lines(question: Question) -> Iterator[str]:
+    """Yield the line with the replies that a question offers, or accepts, if there are any."""
+    from reyn.journal.family import offered_replies
+
+    if replies := offered_replies(question):
+        label = "suggested" if question.suggestions else "accepted"
+        yield f"{label}: {', '.join(short(text, 80) for text in replies)}"
 
 
 def next_lines(action: NextAction | None) -> Iterator[str]:

@@ -18,7 +18,7 @@ import msgspec
 from reyn.cli.output import short
 from reyn.cli.writer import Line, out, styled
 from reyn.errors import ReplyInvalid
-from reyn.journal.family import edited_field, parse_reply
+from reyn.journal.family import edited_field, offered_replies, parse_reply
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.inbox import answer_error
 
@@ -84,7 +84,7 @@ class TerminalPeople:
                 if line == "edit" and edited_field(question):
                     edited = await asyncio.to_thread(edit_in_editor, self.draft_of(run_id), edited)
                     line = f"edit {edited}"
-                value = parse_reply(question, _pick(question, line))
+                value = parse_reply(question, line)
                 fault = answer_error(question, question.id, value)
             except ReplyInvalid as error:
                 fault = f"{error.message}. {error.hint}"
@@ -129,10 +129,12 @@ def _print_question(question: Question) -> None:
     out.note(Line("  ", styled("?", "magenta", bold=True), f" {first}"))
     for line in others:
         out.note(f"    {line}")
-    for number, suggestion in enumerate(question.suggestions, start=1):
-        out.note(f"      {number}. {short(suggestion)}")
+    replies = offered_replies(question)
+    for number, reply in enumerate(replies, start=1):
+        out.note(f"      {number}. {short(reply)}")
     empty = "to skip" if _is_optional(question) else "to reply later"
-    number_hint = "type a number or your own reply; " if question.suggestions else ""
+    own = " or your own reply" if question.suggestions else " or a reply"
+    number_hint = f"type a number{own}; " if replies else ""
     if question.is_approval:
         number_hint = f"type a number{', `edit`' if edited_field(question) else ''}, or `reject` and a remark; "
     out.note(styled(f"    ({number_hint}press Enter {empty})", dim=True))
@@ -141,14 +143,6 @@ def _print_question(question: Question) -> None:
 def _is_optional(question: Question) -> bool:
     """Return whether a question accepts `null`, so that it may go unanswered."""
     return not answer_error(question, question.id, None)
-
-
-def _pick(question: Question, line: str) -> str:
-    if line in question.suggestions:
-        return line
-    if line.isascii() and line.isdigit() and len(line) < 4 and 0 < int(line) <= len(question.suggestions):
-        return question.suggestions[int(line) - 1]
-    return line
 
 
 async def _ask_line() -> tuple[str | None, bool]:

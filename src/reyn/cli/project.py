@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reyn.cli.hints import NO_PROJECT
 from reyn.cli.options import chosen_settings
 from reyn.cli.output import now, reyn_command
 from reyn.cli.writer import out
@@ -37,7 +38,9 @@ def project_root() -> Path:
     """Return the folder of `--project`, else the nearest parent with a `reyn.yaml`, else the current folder."""
     from reyn.private_files import nearest_project
 
-    argument = click.get_current_context().obj["project"]
+    flags = click.get_current_context().obj
+    flags["uses_project"] = True
+    argument = flags["project"]
     if argument is not None:
         with suppress(OSError):
             if Path(argument).is_dir():
@@ -47,9 +50,18 @@ def project_root() -> Path:
 
 
 def has_project() -> bool:
-    """Return whether the folder of the project has a configuration or skills."""
+    """Return whether the folder of the project has a configuration, skills or runs."""
+    from reyn.folders import DEFINITIONS
+    from reyn.journal.port import STATE
+
     root = project_root()
-    return (root / _CONFIG).is_file() or (root / "reyn").is_dir()
+    return (root / _CONFIG).is_file() or (root / DEFINITIONS).is_dir() or (root / STATE).is_dir()
+
+
+def print_missing_project() -> None:
+    """Print that a folder has no project, if the command looked for something of one."""
+    if click.get_current_context().obj.get("uses_project") and not has_project():
+        out.note(NO_PROJECT)
 
 
 def print_assumed_project() -> None:

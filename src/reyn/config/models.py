@@ -145,7 +145,27 @@ LOCAL_WINDOW = 8192
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of one model."""
+    """The settings of one model.
+
+    Attributes:
+        model: The model, as in `model` above; required.
+        base_url: The address of a server with the API of the adapter.
+        key: The key of the server: `secret://NAME` or `env://VARIABLE`.
+        mode: How output is constrained: `auto`, `grammar`, `json_schema`, `json_object` or `free`.
+        timeout: Maximum time for one answer in seconds; 120, for `local` models 600.
+        retries: Maximum number of retries of a call after a transient error.
+        fallback: Models to try next, in order.
+        answer_form: The form of an answer: `auto`, `full`, `short` or `tools`.
+        two_step: Whether to choose before the answer is written: `auto`, `always` or `never`.
+        images: Whether it reads images.
+        effort: How much it thinks: `none`, `low`, `medium`, `high` or a number of tokens.
+        max_tokens: Maximum number of tokens of an answer, without thoughts.
+        temperature: From 0 to 2; `null` uses the server's default.
+        threads: Number of threads of a `local` model.
+        context_tokens: The window of the model; 8192 for `local` models, unknown for others.
+        price: The price of a million tokens: `{input: 2.5, output: 10}`, and where they differ `cached_input`,
+            `cache_write` and `currency`.
+    """
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
         model="model fallback",

@@ -198,14 +198,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             installed package, or `package.module:Class`. A project needs trust for a model that loads code or a file,
             reads a script outside of it, or uses credentials of the environment.
         models: Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias
-            of a model or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`),
-            `mode` (`auto`, `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short`
-            or `tools`), `two_step` (`auto`, `always` or `never`), `images` (whether it reads images), `effort` (how
-            much it thinks: `none`, `low`, `medium`, `high` or a number of tokens), `timeout` in seconds, `retries`,
-            `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's default),
-            `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others), `price`
-            of a million tokens: `{input: 2.5, output: 10}`, and where they differ `cached_input`, `cache_write` and
-            `currency`.
+            of a model or a mapping of [settings](#settings-of-a-model).
         endpoints: Limits of model endpoints, shared by all processes with the same journal: `{https://api.openai.com:
             {concurrency: 8}}`. A key is the origin of a server, the name of an adapter (`anthropic`), or `default`.
             `concurrency` is the number of calls at the same time; `requests_per_minute` and `tokens_per_minute` limit

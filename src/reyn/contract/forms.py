@@ -41,6 +41,8 @@ _SHORT_PATHS = (
     (re.compile(r"^\$\.control\.reason\.summary"), "$.reason"),
     (re.compile(r"^\$\.control\.confidence"), "$.confidence"),
 )
+ROLLBACK = "rollback"
+"""A type of control and a `next_phase` in the older form of the contract, which models still write."""
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _NAME_LENGTH = 64
 """The longest name of a tool that providers accept."""
@@ -81,7 +83,8 @@ class ShortForm:
         choice = value["choice"]
         if choice not in self._candidates:
             instead = self._first or f"use {' or '.join(map(repr, self._candidates))}"
-            return Rejected("candidate", "$.choice", bounded(f"{choice!r} is not a choice; {instead}"))
+            back = f"; {no_rollback(ABORT in self._candidates)}" if choice == ROLLBACK else ""
+            return Rejected("candidate", "$.choice", bounded(f"{choice!r} is not a choice; {instead}{back}"))
         confidence = value.get("confidence") if probability is None else probability
         if confidence is None:
             return Rejected("shape", "$.confidence", "it is missing; state a number from 0 to 1")
@@ -89,6 +92,14 @@ class ShortForm:
         if candidate is not None and "data" not in value:
             return Rejected("shape", "$.data", f"it is missing; {choice!r} needs its fields")
         return _decision(candidate, confidence, value["reason"], value.get("data"))
+
+
+def no_rollback(allows_abort: bool) -> str:
+    """Return what a model does instead of a rollback."""
+    instead = (
+        "abort and say in the reason what is wrong with the input" if allows_abort else "reply and say what is wrong"
+    )
+    return f"a model cannot roll back: go to a phase that is offered, or {instead}"
 
 
 def _decision(candidate: Candidate | None, confidence: float, reason: str, data: Any) -> dict[str, Any]:

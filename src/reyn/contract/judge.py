@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import Sizes
-from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path
+from reyn.contract.forms import ROLLBACK, ShortForm, ToolsForm, expand_text, no_rollback, to_short_path
 from reyn.contract.ops import Duty, OpRules
 from reyn.contract.parsing import objects, parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, answer_schema, closed
@@ -238,6 +238,9 @@ class Contract:
         ops = value.get("control_ir")
         acts = bool(ops) and "control" not in value and "artifact" not in value
         if error := (_ACT if acts else _DECISION).first_error(value):
+            control = value.get("control") if ROLLBACK not in self._branches else None
+            if isinstance(control, dict) and ROLLBACK in (control.get("type"), control.get("decision")):
+                return Rejected("candidate", "$.control.type", self._not_offered(ROLLBACK))
             return Rejected.by("shape", error, "$")
         ops = ops or []
         if len(ops) > self._sizes.answer_ops:
@@ -302,7 +305,8 @@ class Contract:
         allowed = f"next_phase must be {' or '.join(names)}" if names else "no other phase is offered"
         finish = "; or finish with next_phase null" if None in self._branches else ""
         what = "finishing is not offered here" if target is None else f"{target!r} is not offered here"
-        return bounded(f"{what}; {allowed}{finish}")
+        back = f"; {no_rollback(self.allows_abort)}" if target == ROLLBACK else ""
+        return bounded(f"{what}; {allowed}{finish}{back}")
 
 
 def _names(duties: tuple[Duty, ...]) -> str:

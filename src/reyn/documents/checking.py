@@ -54,8 +54,12 @@ def _did_you_mean(word: str) -> str:
 
 def nearest_hint(word: str, known: Iterable[str]) -> str:
     """Return `nearest` as a sentence, for the hint of an error. The fix of a finding continues its message instead."""
-    near = nearest(word, known)
-    return f"{near[:1].upper()}{near[1:]}"
+    return as_hint(nearest(word, known))
+
+
+def as_hint(fix: str) -> str:
+    """Return the fix of a finding as a sentence."""
+    return f"{fix[:1].upper()}{fix[1:]}{'' if not fix or fix.endswith('?') else '.'}"
 
 
 def key_path(path: KeyPath) -> str:

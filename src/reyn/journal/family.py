@@ -157,13 +157,14 @@ def is_reply_to(wait: Question, request: object) -> bool:
 def parse_reply(wait: Question, text: str) -> Any:
     """Return the value of a reply that a user typed.
 
-    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In reply
-    to an approval, text after `reject` is the remark, and JSON after `edit` the edited op or artifact.
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. The
+    number of an offered reply stands for it. In reply to an approval, text after `reject` is the remark, and JSON
+    after `edit` the edited op or artifact.
 
     Raises:
         ReplyInvalid: The text is not JSON.
     """
-    types = _types(wait.response_schema)
+    types, text = _types(wait.response_schema), _offered(wait, text)
     word, _, remark = text.partition(" ")
     if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
         return {"decision": "reject", "remark": remark.strip()}
@@ -174,6 +175,35 @@ def parse_reply(wait: Question, text: str) -> Any:
     if "string" in types and not ("object" in types and text.lstrip().startswith("{")):
         return text
     return _json(wait, text)
+
+
+def offered_replies(wait: Question) -> tuple[str, ...]:
+    """Return the replies that a question offers, as a user types them: its suggestions, else the values it accepts."""
+    if wait.suggestions or wait.is_message:
+        return wait.suggestions
+    schema = wait.response_schema
+    values = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    values = values or ((True, False) if schema.get("type") == "boolean" else ())
+    written = (value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values)
+    return tuple(filter(None, written))
+
+
+def _offered(wait: Question, text: str) -> str:
+    """Return the offered reply that a number selects, else the text. A question that takes numbers has the number."""
+    replies = offered_replies(wait)
+    is_number = text.isascii() and text.isdigit() and len(text) < 4 and 0 < int(text) <= len(replies)
+    if not is_number or text in replies or _types(wait.response_schema) & {"integer", "number"}:
+        return text
+    return replies[int(text) - 1]
+
+
+def reply_hint(wait: Question) -> str:
+    """Return which replies a question takes."""
+    if (replies := offered_replies(wait)) and not wait.is_approval:
+        named = ", ".join(f"`{reply}`" for reply in replies)
+        return f"The replies are {named}." if not wait.suggestions else f"The suggested replies are {named}."
+    schema = msgspec.json.encode(wait.response_schema).decode()
+    return "" if wait.is_approval else f"The question takes JSON that matches {schema}."
 
 
 def edited_field(wait: Question) -> str:
@@ -187,9 +217,7 @@ def _json(wait: Question, text: str) -> Any:
     try:
         return decode_json(text)
     except JsonError as error:
-        schema = msgspec.json.encode(wait.response_schema).decode()
-        hint = f"The question takes JSON that matches {schema}."
-        raise ReplyInvalid(f"the reply is not valid JSON: {error}", hint=hint) from error
+        raise ReplyInvalid(f"the reply is not valid JSON: {error}", hint=reply_hint(wait) or None) from error
 
 
 def _types(schema: Any) -> set[str]:

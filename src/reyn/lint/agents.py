@@ -10,7 +10,7 @@ from reyn.documents import Document, nearest
 from reyn.errors import AgentNotFound, Finding, SkillInvalid, SkillNotFound, codes
 from reyn.lint.requests import malformed, unknown_keys
 from reyn.lint.structure import unknown_class
-from reyn.skills.allowed_ops import UNKNOWN_OP_FIX
+from reyn.skills.allowed_ops import unknown_op_fix
 
 if TYPE_CHECKING:
     from reyn.skills.agents import Agent, Agents
@@ -60,7 +60,7 @@ def lint_agent(
 def _unknown_ops(agent: Agent, document: Document, vocabulary: Vocabulary) -> Iterator[Finding]:
     for index, kind in enumerate(agent.allowed_ops or ()):
         if vocabulary.op(kind) is None:
-            fix = nearest(kind, vocabulary.op_kinds) or UNKNOWN_OP_FIX
+            fix = unknown_op_fix(kind, vocabulary.op_kinds)
             yield document.finding(codes.UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=fix)
 
 

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 def op_page(spec: OpSpec, heading: str = "##") -> str:
     """Return the Markdown reference of an op kind, with the fields, result and example of each form."""
     permission = f" Permission: `{spec.permission}`." if spec.permission else ""
-    reserved = "" if spec.is_available else " Reserved for a later version."
-    lines = [f"{heading} {spec.kind}\n\n{spec.summary} Effect: *{spec.effect}*.{permission}{reserved}\n"]
+    why = f" {spec.why_unavailable.capitalize()}." if not spec.is_available and not spec.advice else ""
+    if not spec.is_available and spec.advice:
+        return f"{heading} {spec.kind}\n\n{spec.summary}{permission}\n\n{_sentence(spec.advice)}\n"
+    lines = [f"{heading} {spec.kind}\n\n{spec.summary} Effect: *{spec.effect}*.{permission}{why}\n"]
     return "".join([*lines, *(_form(spec, form, heading) for form in spec.forms), *_errors(spec)])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _errors(spec: OpSpec) -> list[str]:

@@ -71,10 +71,16 @@ BUILT_IN: tuple[Op, ...] = (
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
 RESERVED_KINDS = (
-    OpSpec("mcp", "Call any tool of an MCP server; name the tools instead: `mcp:SERVER/TOOL`.", "unsafe", "mcp"),
+    OpSpec(
+        "mcp",
+        "No op itself: each tool of an MCP server is one, `mcp:SERVER/TOOL`.",
+        "unsafe",
+        "mcp",
+        advice="name the tools instead: `mcp:SERVER/TOOL`, or `mcp:SERVER/*` for all of a server",
+    ),
     OpSpec("index_*", "Other ops of search indexes.", "unsafe"),
 )
-"""Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
+"""Kinds that no run can execute: later versions implement them, or `advice` names others. A phase may allow them."""
 
 _KIND = re.compile(OP_KIND)
 

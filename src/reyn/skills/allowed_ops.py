@@ -6,7 +6,7 @@ a visit wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.documents import Document, KeyPath, nearest
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reyn.skills.values import MustAny
     from reyn.vocabulary import OpForm, Vocabulary
 
-UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
+_UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
 
 
 def members(kind: str, vocabulary: Vocabulary) -> list[str]:
@@ -36,20 +36,28 @@ def check_allowed_op(
         return None
     spec = vocabulary.op(kind)
     if spec is None:
-        fix = nearest(kind, vocabulary.op_kinds)
-        if kind.startswith("mcp:") and not fix:
-            fix = "add the MCP server to the configuration and accept its tools"
-        return document.finding(codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or UNKNOWN_OP_FIX)
+        fix = unknown_op_fix(kind, vocabulary.op_kinds)
+        return document.finding(codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix)
     if not vocabulary.is_offered(kind):
         fix = f"write a step: `- {kind}: {{…}}`"
         return document.finding(codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
     if vocabulary.is_reserved(kind):
-        message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"
-        return document.finding(codes.UNSUPPORTED, message, *path, severity="warning")
+        message = f"op `{kind}` is {spec.why_unavailable}; Reyn does not offer it to the model"
+        return document.finding(codes.UNSUPPORTED, message, *path, fix=spec.advice, severity="warning")
     if spec.is_for_conversations and not is_conversation:
         message = f"op `{kind}` is for conversations, but the phase is not one"
         return document.finding(codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it")
     return None
+
+
+def unknown_op_fix(kind: str, known: Iterable[str]) -> str:
+    """Return how to correct an unknown op kind: a tool of an MCP server may only wait for its acceptance."""
+    near = nearest(kind, known)
+    prefix, _, server = kind.partition("/")[0].partition(":")
+    if prefix != "mcp" or not server:
+        return near or _UNKNOWN_OP_FIX
+    accept = f"accept the tools of the MCP server `{server}`; a new server has to be added first"
+    return f"{near} Otherwise {accept}" if near else accept
 
 
 def must_groups(must: tuple[str, ...] | MustAny, vocabulary: Vocabulary) -> tuple[tuple[str, ...], ...]:
@@ -79,11 +87,13 @@ def _must_finding(
     kind = name if vocabulary.op(name) is not None else name.rpartition(".")[0]
     if not vocabulary.forms_of(name) and not vocabulary.is_reserved(kind):
         known = {form for one in vocabulary.op_kinds for form in (one, *vocabulary.forms_of(one))}
-        fix = nearest(name, sorted(known)) or UNKNOWN_OP_FIX
+        fix = unknown_op_fix(name, sorted(known))
         return document.finding(codes.UNKNOWN_OP, f"unknown op `{name}`", *path, fix=fix)
     if vocabulary.is_reserved(kind):
-        message = f"no visit can do `{name}`: it is reserved for a later version"
-        return document.finding(codes.MUST_IMPOSSIBLE, message, *path, fix="remove it")
+        spec = vocabulary.op(kind)
+        assert spec is not None
+        message = f"no visit can do `{name}`: it is {spec.why_unavailable}"
+        return document.finding(codes.MUST_IMPOSSIBLE, message, *path, fix=spec.advice or "remove it")
     if kind not in allowed:
         message, fix = f"no visit can do `{name}`: the phase does not allow it", f"add `{kind}` to `allowed_ops`"
         return document.finding(codes.MUST_IMPOSSIBLE, message, *path, fix=fix)

@@ -192,9 +192,10 @@ def unavailable_features(skill: Skill, vocabulary: Vocabulary) -> list[Feature]:
 def _unavailable(placed: PlacedStep, skill: str | None, vocabulary: Vocabulary) -> Feature | None:
     applied = placed.applied
     kind = str(applied.op.get("kind")) if isinstance(applied, RunOp) else ""
-    if not vocabulary.is_reserved(kind):
+    spec = vocabulary.op(kind)
+    if spec is None or spec.is_available:
         return None
-    reason = f"the op `{kind}` is reserved for a later version"
+    reason = f"the op `{kind}` is {spec.why_unavailable}{f'; {spec.advice}' if spec.advice else ''}"
     is_optional = not applied.on_error == placed.step.on_error == "fail"
     return Feature(f"a `run_op` step of `{kind}`", placed.phase, placed.path, reason, skill, is_optional)
 

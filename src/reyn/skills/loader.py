@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from reyn.documents import Document, KeyPath, Severity, nearest
+from reyn.documents import Document, KeyPath, Severity
 from reyn.errors import Finding, SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, check_must, members, must_groups
+from reyn.skills.allowed_ops import check_allowed_op, check_must, members, must_groups, unknown_op_fix
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.edges import without_model
 from reyn.skills.error_types import with_error_types
@@ -323,7 +323,7 @@ class _Loader:
         kind = step.op.get("kind")
         spec = self.vocabulary.op(kind) if isinstance(kind, str) else None
         if spec is None:
-            fix = nearest(str(kind), self.vocabulary.op_kinds) or UNKNOWN_OP_FIX
+            fix = unknown_op_fix(str(kind), self.vocabulary.op_kinds)
             self.folder.report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:

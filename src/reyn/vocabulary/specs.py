@@ -120,9 +120,9 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     permission: str | None = None
     """The permission key that a skill must request; `None` if the default zones suffice."""
     forms: tuple[OpForm, ...] = ()
-    """Empty for a kind that is reserved for a later version."""
+    """Empty for a kind that is reserved for a later version, or stands for others."""
     advice: str = ""
-    """Further instructions for the model."""
+    """Further instructions for the model; for a kind without forms, what to write instead."""
     when_truncated: tuple[OpForm, ...] = ()
     """Forms that are offered in every phase while the frame shows truncated content, so that the model can read it.
     Each takes `path`, `start` and `length`, in characters; the marker of truncated content fills them in."""
@@ -168,6 +168,11 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_available(self) -> bool:
         """Whether this version can execute it."""
         return bool(self.forms)
+
+    @property
+    def why_unavailable(self) -> str:
+        """Why this version cannot execute it; empty if it can."""
+        return "" if self.forms else "no op itself" if self.advice else "reserved for a later version"
 
     def matches(self, kind: str) -> bool:
         """Return whether this is the specification of a kind."""

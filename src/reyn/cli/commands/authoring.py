@@ -164,8 +164,9 @@ def ops_command(kind: str | None) -> Report:
 
     Includes the ops of installed packages and the project's tools.
     """
-    from reyn.documents import nearest_hint
+    from reyn.documents import as_hint
     from reyn.ops.docs import error_names, op_page
+    from reyn.skills.allowed_ops import unknown_op_fix
 
     table = project_ops()
     vocabulary = table.vocabulary
@@ -174,10 +175,10 @@ def ops_command(kind: str | None) -> Report:
     if kind is not None:
         spec = vocabulary.op(kind)
         if spec is None:
-            raise OpUnknown(f"no op kind `{kind}`", hint=nearest_hint(kind, vocabulary.op_kinds) or None)
+            raise OpUnknown(f"no op kind `{kind}`", hint=as_hint(unknown_op_fix(kind, vocabulary.op_kinds)))
         return Report(_with_error_names(spec), [Raw(op_page(spec, "#"))])
     width = max(len(one.kind) for one in vocabulary.ops)
-    notes = ("" if one.is_available else " (reserved for a later version)" for one in vocabulary.ops)
+    notes = ("" if one.is_available or one.advice else f" ({one.why_unavailable})" for one in vocabulary.ops)
     pairs = zip(vocabulary.ops, notes, strict=True)
     errors = error_names(vocabulary.ops)
     names = max(len(one.name) for one in errors)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.cli.groups import command
-from reyn.cli.hints import full_hint
+from reyn.cli.hints import full_hint, with_commands
 from reyn.cli.options import json_option
 from reyn.cli.project import configured_project, open_existing_project, ops_of, project_ops, project_root, skill_name
 from reyn.cli.writer import Report, out, wants_json
@@ -80,7 +80,11 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
         placed = [replace(finding, file=relative_path(project_root() / finding.file)) for finding in findings]
         reports.append(_Checked(f"{AGENT_PREFIX}{name}", placed))
     errors = sum(report.count("error") for report in reports)
-    value = [msgspec.to_builtins(found) | {"skill": report.name} for report in reports for found in report.findings]
+    value = [
+        msgspec.to_builtins(found) | {"fix": with_commands(found.fix), "skill": report.name}
+        for report in reports
+        for found in report.findings
+    ]
     lines = (line for report in reports for line in report.lines())
     none = ["no skills in this project; `reyn lint PATH` checks one elsewhere"]
     return Report(value, lines if reports else none, 1 if errors or unfixed else 0)
@@ -118,7 +122,7 @@ class _Checked(NamedTuple):
         counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
         yield f"{self.name}: {counts}"
         for finding in self.findings:
-            yield from str(finding).split("\n")
+            yield from with_commands(str(finding)).split("\n")
 
 
 def _path_of(file: str, folder: Path, library: Library) -> str:

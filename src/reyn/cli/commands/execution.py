@@ -11,7 +11,7 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import LIMITS, execution_options, json_option, number_option, setting_options
-from reyn.cli.output import coloured, next_lines, now, result_as_json, reyn_command, time_of
+from reyn.cli.output import coloured, next_lines, now, reply_lines, result_as_json, reyn_command, time_of
 from reyn.cli.project import (
     model_name,
     open_existing_project,
@@ -148,7 +148,7 @@ _AFTER_END = {
 }
 
 
-def _resume_all() -> int:
+def _resume_all() -> Report | int:
     """Continue the runs that earlier processes left, one after the other. Conversations wait for their next message."""
     from reyn.chat.services.auto_resume_handler import interrupted_runs, resume_interrupted
 
@@ -156,7 +156,7 @@ def _resume_all() -> int:
     runtime = open_existing_project()
     interrupted = interrupted_runs(runtime)
     if not interrupted:
-        return out.report(Report([], ["no interrupted runs"], each=True))
+        return Report([], ["no interrupted runs"], each=True)
     for row in interrupted:
         outcome = runtime.wait(resume_interrupted(runtime.async_form, row))
         if isinstance(outcome, ReynError):
@@ -202,9 +202,10 @@ def answer_command(
 ) -> Report | int:
     """Reply to the open question of RUN with VALUE, then resume the run.
 
-    VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. For an approval,
-    VALUE is `approve`, `reject`, `reject REMARK`, `edit JSON`, `defer` or a JSON object. `edit` alone opens the editor
-    that $EDITOR names, with the op or the artifact. Your user name is recorded.
+    VALUE is text if the question takes text, else JSON, or the number of a reply that the question offers; `--show`
+    prints the question and these replies. An empty VALUE skips an optional question. For an approval, VALUE is
+    `approve`, `reject`, `reject REMARK`, `edit JSON`, `defer` or a JSON object. `edit` alone opens the editor that
+    $EDITOR names, with the op or the artifact. Your user name is recorded.
 
     QUESTION is the id of the question, which `reyn show RUN` prints. With QUESTION, the reply is refused if the run
     asks a newer question by then. RUN is the run that asks or one of its ancestors. If another process executes the
@@ -242,14 +243,18 @@ def _post(run: str, question_id: str | None, value: str, by: str, runtime: OSRun
 
 
 def _show(runtime: SyncRuntime, run: str) -> Report:
-    """Return the open question of a run. Nothing is truncated."""
+    """Return the open question of a run, and the replies that it offers. Nothing is truncated."""
+    from reyn.journal.family import offered_replies
+
     found = _open_question(runtime, run)
     question, text = found.question, runtime.runs.question_text(found)
     lines = [f"{found.run_id} {question.id}: {question.reason}"]
     lines += [f"    {line}" for line in text.removesuffix("\n").split("\n")]
+    lines += reply_lines(question)
     if question.expires_at is not None:
         lines.append(f"expires: {time_of(question.expires_at)} UTC")
-    return Report({"run_id": found.run_id, "question": question, "message": text}, lines)
+    fields = {"run_id": found.run_id, "question": question, "message": text, "replies": offered_replies(question)}
+    return Report(fields, lines)
 
 
 def _edited_reply(runtime: SyncRuntime, run: str) -> str:

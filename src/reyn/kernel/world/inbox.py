@@ -38,7 +38,7 @@ from reyn.journal import (
     kinds,
 )
 from reyn.journal.cancellation import cancellation, refused, refused_queue
-from reyn.journal.family import OpenQuestion, asking_run, edited_field, lineage, parse_reply, reply_to
+from reyn.journal.family import OpenQuestion, asking_run, edited_field, lineage, parse_reply, reply_hint, reply_to
 from reyn.journal.outside import record_outside
 from reyn.journal.submission import post_message
 from reyn.jsonschema import compile_schema
@@ -165,7 +165,7 @@ def post_reply(
     if is_text:
         value = parse_reply(wait, value)
     if fault := answer_error(wait, wait.id, value) or op_edit_error(journal, asking.run_id, wait, value):
-        raise ReplyInvalid(fault)
+        raise ReplyInvalid(fault, hint=reply_hint(wait) or None)
     message_id = post_message(journal, asking, reply_to(wait, value, by))
     is_claimed = bool(rows[-1].queue) or any(journal.is_claimed(run.run_id) for run in rows)  # after the post
     return PostedReply(asking.run_id, wait.id, root, message_id, is_claimed)
