@@ -27,7 +27,8 @@ from reyn.errors import (
     StoreUnavailable,
     UserConfigUnavailable,
 )
-from reyn.journal.database import DATABASE, DATABASE_FILES, DATABASE_FORMAT
+from reyn.journal.database import DATABASE_FILES, DATABASE_FORMAT
+from reyn.journal.port import DATABASE
 from reyn.journal.opening import JournalPlace
 from reyn.journal.port import STATE, open_reservations
 from reyn.journal.state_folder import file_status, open_state
