@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reyn.skills.files import MAX_BYTES, MAX_FILES
+
 
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +171,39 @@ def test_completion_completes_command_names():
     environ = os.environ | {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1"}
     done = subprocess.run([sys.executable, "-m", "reyn"], env=environ, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["plain,resume", "plain,replay", "plain,rerun"]
+
+
+def test_an_option_raises_the_size_of_an_imported_skill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reyn):
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "canvas"
+    (source / "fonts").mkdir(parents=True)
+    (source / "SKILL.md").write_text("---\nname: canvas\ndescription: Draws.\n---\nDraw it.\n")
+    (source / "fonts/a.ttf").write_bytes(b"f" * (MAX_BYTES - 10))
+    for limit in (str(MAX_BYTES), "10"):
+        refused = reyn("import-skill", "canvas", "--max-bytes", limit)
+        assert refused.code == 2
+        assert f"{int(limit):,} bytes" in refused.err
+        assert "fix: Raise the limit, or remove files" in refused.err
+        assert "`--max-bytes N` and `--max-files N` of `reyn import-skill`" in refused.err
+    assert "more than 1 files" in reyn("import-skill", "canvas", "--max-files", "1", "--max-bytes", "6000000").err
+    assert f"Default: {MAX_BYTES:,}." in reyn("import-skill", "--help").out
+    assert f"Default: {MAX_FILES:,}." in reyn("import-skill", "--help").out
+    assert reyn("import-skill", "canvas", "--max-bytes", "6000000").code == 0
+    assert reyn("lint", "canvas").code == 0
+    assert "Raise the limit" in reyn("export-skill", "canvas", "--to", "out").err
+    assert reyn("export-skill", "canvas", "--to", "out", "--max-bytes", "6000000").code == 0
+    assert (tmp_path / "out/canvas/fonts/a.ttf").stat().st_size == MAX_BYTES - 10
+
+
+def test_an_imported_skill_has_one_line_about_literals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reyn):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pdf").mkdir()
+    body = "".join(f"See https://example.org/{number} and /tmp/x{number}/out.pdf\n" for number in range(40))
+    (tmp_path / "pdf/SKILL.md").write_text(f"---\nname: pdf\ndescription: Reads.\n---\n{body}")
+    assert reyn("import-skill", "pdf").code == 0
+    lines = [line for line in reyn("lint", "pdf").out.splitlines() if "RYN131" in line]
+    [line] = lines
+    assert "phases/work.md:7:5: RYN131 warning: small models may copy 80 literals of the imported instructions" in line
+    skill = tmp_path / "reyn/local/pdf/skill.md"
+    skill.write_text(skill.read_text().replace("imported_from: agentskills\n", ""))
+    assert reyn("lint", "pdf").out.count("RYN131") == 80

@@ -11,7 +11,7 @@ from reyn.documents import parse_front_matter
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
 from reyn.lint import lint_skill
 from reyn.skills import Skill
-from reyn.skills.agentskills import from_reyn, parse_agent_skill, to_reyn, tools_of
+from reyn.skills.agentskills import AgentSkill, from_reyn, parse_agent_skill, to_reyn, tools_of
 from reyn.skills.files import read_folder
 from reyn.skills.resolve import STDLIB
 from tests.support import load_skill, write_skill
@@ -274,3 +274,19 @@ def test_a_long_description_is_truncated_and_listed(tmp_path: Path):
     front = parse_front_matter(conversion.files["SKILL.md"].decode(), "x").value
     assert len(front["description"]) == 1_024
     assert any("truncated" in note for note in conversion.unconverted)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_command"),
+    [
+        ("Look at !`git status`.", True),
+        ("!`git status`", True),
+        ("No `#REF!` or `#DIV/0!` in `A1`.", False),
+        ("Stop!`x`", False),
+        ("It says `hello!` and `bye`", False),
+        ("Run ! `x`", False),
+    ],
+)
+def test_only_a_command_before_the_prompt_is_reported_as_one(body: str, is_command: bool):
+    skill = AgentSkill("s", "d", body)
+    assert any("commands in the instructions" in note for note in to_reyn(skill).unconverted) is is_command

@@ -11,6 +11,7 @@ import re
 from reyn.errors import (
     DENIED_HINT,
     AgentNotFound,
+    AgentSkillInvalid,
     ApprovalUnknown,
     IndexMissing,
     McpServerUnknown,
@@ -213,6 +214,8 @@ def _full_hint(code: str, hint: str) -> str:
         return f"{hint} `reyn runs` lists them, `reyn trust` makes the journal yours."
     if hint == QuestionUnknown.waiting_hint:
         return "`reyn runs --status waiting` lists the runs that wait for a reply."
+    if hint == AgentSkillInvalid.size_hint:
+        return f"{hint} `--max-bytes N` and `--max-files N` of `reyn import-skill` and `reyn export-skill` raise it."
     sentence, general, name = NEXT_COMMANDS.get(code), hint_of(code), _NAME.search(hint)
     if sentence is None or not (
         hint.endswith(general) or (name and "{name}" in sentence) or ("{origin}" in sentence and _BINDING.search(hint))

@@ -37,6 +37,7 @@ class AgentSkillInvalid(SkillError, code="RYN430"):
     """A folder is not an Agent Skill (agentskills.io), or is too large to import; nothing was written."""
 
     hint = "Pass a folder with a `SKILL.md` whose front matter has `name` and `description`."
+    size_hint = "Raise the limit, or remove files that the skill does not need, such as fonts."
 
 
 class SkillNotExportable(SkillError, code="RYN431"):

@@ -113,4 +113,5 @@ def check_skill(
                 findings.update(structure.sub_skill_errors(loaded, name, check_skill(result, vocabulary, python)))
     if classes is not None:
         findings.update(structure.unknown_classes(loaded, classes))
-    return sorted(findings.union(loaded.folder.findings))  # a rule may have read further files
+    found = instructions.summed(loaded, findings.union(loaded.folder.findings))  # a rule may have read further files
+    return sorted(found)

@@ -12,6 +12,8 @@ from functools import lru_cache
 from html import unescape
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reyn.documents.unicode_forms import to_normal_form
 from reyn.errors import Finding, codes
 
@@ -186,6 +188,22 @@ def literals(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
                 message = f"small models may copy this {kind}: {match[0][:60]!r}"
                 fix = "describe it in words, or pass it as input"
                 yield _warning(document, number, match.start(), codes.COPYABLE_LITERAL, message, fix)
+
+
+def summed(loaded: LoadResult, findings: set[Finding]) -> set[Finding]:
+    """Return findings with one for all literals of an imported skill: nobody rewrites the instructions of others."""
+    if not _is_imported(loaded):
+        return findings
+    literal = sorted(one for one in findings if one.code == codes.COPYABLE_LITERAL)
+    if len(literal) < 2:
+        return findings
+    message = f"small models may copy {len(literal)} literals of the imported instructions, such as addresses and paths"
+    return findings.difference(literal) | {msgspec.structs.replace(literal[0], message=message, fix="")}
+
+
+def _is_imported(loaded: LoadResult) -> bool:
+    document = loaded.folder.read("skill.md")
+    return document is not None and isinstance(document.value, dict) and bool(document.value.get("imported_from"))
 
 
 def unchecked(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:

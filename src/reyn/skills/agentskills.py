@@ -66,9 +66,9 @@ _PROGRAMS = {
 }
 """The program that executes a script, by the suffix of its name."""
 _CLIENT_SYNTAX = {
-    "$ARGUMENTS": "`$ARGUMENTS` in the instructions is not replaced; the user's message is the input",
-    "${CLAUDE_": "variables of another program in the instructions are not replaced",
-    "!`": "commands in the instructions (!`…`) are not executed before the model sees them",
+    re.compile(r"\$ARGUMENTS\b"): "`$ARGUMENTS` in the instructions is not replaced; the user's message is the input",
+    re.compile(r"\$\{CLAUDE_"): "variables of another program in the instructions are not replaced",
+    re.compile(r"(?<!\S)!`[^`\n]+`"): "commands in the instructions (!`…`) are not executed before the model sees them",
 }
 
 
@@ -170,7 +170,7 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
     notes += [f"`{printable_line(key)}` in the front matter has no effect here" for key in skill.other]
     if "compatibility" in skill.keys:
         notes.append(f"`compatibility` is not checked: {printable_line(str(skill.keys['compatibility']))}")
-    notes += [note for sign, note in _CLIENT_SYNTAX.items() if sign in skill.body]
+    notes += [note for sign, note in _CLIENT_SYNTAX.items() if sign.search(skill.body)]
     imports = third_party_imports(skill.files)
     notes += [_import_note(name, imports)] if imports else []
     keys: dict[str, Any] = {

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_FILES = 200
-"""The number of files of a skill that is drafted, imported or installed."""
+"""The number of files of a skill that is drafted, imported or installed, unless an operator raises it."""
 MAX_BYTES = 5_000_000
-"""Their size together."""
+"""Their size together, likewise."""
 _MAX_DEPTH = 20
 _WIDTH = 110
 _SHORT = 80
@@ -73,12 +73,20 @@ def printable_line(text: str) -> str:
     return line[:200]
 
 
-def read_folder(folder: Path, read: Callable[[str], bytes] | None = None) -> tuple[dict[str, bytes], list[str]]:
+def read_folder(
+    folder: Path,
+    read: Callable[[str], bytes] | None = None,
+    *,
+    max_files: int = MAX_FILES,
+    max_bytes: int = MAX_BYTES,
+) -> tuple[dict[str, bytes], list[str]]:
     """Return the files of a folder, and a sentence about each entry that is left out.
 
     Args:
         folder: The folder.
         read: Returns the content of a file by its path in the folder; by default it is opened without following links.
+        max_files: Maximum number of files.
+        max_bytes: Maximum size of all files together.
 
     Raises:
         AgentSkillInvalid: It cannot be read, is too large, or a link leads out of it.
@@ -89,10 +97,12 @@ def read_folder(folder: Path, read: Callable[[str], bytes] | None = None) -> tup
     try:
         root = os.path.realpath(folder)
         for name in _names(root, left_out):
-            content = _read(f"{root}/{name}") if read is None else read(name)
+            content = _read(f"{root}/{name}", max_bytes) if read is None else read(name)
             size += len(content)
-            if len(files) >= MAX_FILES or size > MAX_BYTES:
-                raise AgentSkillInvalid(f"`{folder.name}` has more than {MAX_FILES} files or {MAX_BYTES:,} bytes")
+            if len(files) >= max_files or size > max_bytes:
+                what = f"{max_bytes:,} bytes" if size > max_bytes else f"{max_files:,} files"
+                hint = AgentSkillInvalid.size_hint
+                raise AgentSkillInvalid(f"`{folder.name}` has more than {what}", hint=hint)
             files[name] = content
     except (OSError, ValueError) as error:
         raise AgentSkillInvalid(f"cannot read `{folder.name}`: {read_error(error)}") from error
@@ -124,9 +134,10 @@ def _names(root: str, left_out: list[str]) -> Iterator[str]:
                 left_out.append(f"`{printable_line(path)}` is not a regular file and is not copied")
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, max_bytes: int) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
-        if os.fstat(handle).st_size > MAX_BYTES:
-            raise AgentSkillInvalid(f"`{os.path.basename(path)}` is larger than {MAX_BYTES:,} bytes")  # noqa: PTH119 - text in, text out
-        return file.read(MAX_BYTES + 1)
+        if os.fstat(handle).st_size > max_bytes:
+            message = f"`{os.path.basename(path)}` is larger than {max_bytes:,} bytes"  # noqa: PTH119 - text in, text out
+            raise AgentSkillInvalid(message, hint=AgentSkillInvalid.size_hint)
+        return file.read(max_bytes + 1)

@@ -171,12 +171,31 @@ def test_command(skills: tuple[str, ...]) -> Report:
     return Report(value, lines, 0 if all(report.passed for report in reports.values()) else 1)
 
 
+_max_bytes = click.option(
+    "--max-bytes", metavar="N", type=click.IntRange(1), help="Maximum size of all files. Default: 5,000,000."
+)
+_max_files = click.option(
+    "--max-files", metavar="N", type=click.IntRange(1), help="Maximum number of files. Default: 200."
+)
+
+
+def _read_files(folder: Path, max_bytes: int | None, max_files: int | None) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files of a skill's folder, and what is left out."""
+    from reyn.skills.files import MAX_BYTES, MAX_FILES, read_folder
+
+    return read_folder(folder, max_bytes=max_bytes or MAX_BYTES, max_files=max_files or MAX_FILES)
+
+
 @command("import-skill", epilog="Example: reyn import-skill downloads/pdf-processing --name pdf")
 @click.argument("path")
 @click.option("--name", help="Name of the new skill. Default: that of the Agent Skill.")
+@_max_bytes
+@_max_files
 @click.option("--dry-run", is_flag=True, help="Show what would be written and what cannot be converted.")
 @json_option
-def import_skill_command(path: str, name: str | None, dry_run: bool) -> Report:
+def import_skill_command(
+    path: str, name: str | None, max_bytes: int | None, max_files: int | None, dry_run: bool
+) -> Report:
     """Convert the Agent Skill (agentskills.io) in the folder PATH into the skill reyn/local/NAME.
 
     Its instructions become the only phase of the skill; its scripts, references and assets are copied. What Reyn cannot
@@ -187,10 +206,9 @@ def import_skill_command(path: str, name: str | None, dry_run: bool) -> Report:
     from reyn.lint import lint_skill
     from reyn.skills import Library
     from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
-    from reyn.skills.files import read_folder
 
     source = Path(path).parent if Path(path).name == SKILL_FILE else Path(path)
-    files, left_out = read_folder(source)
+    files, left_out = _read_files(source, max_bytes, max_files)
     conversion = to_reyn(parse_agent_skill(files), name or "")
     root, folder = project_root(), f"reyn/local/{conversion.name}"
     notes = [*conversion.unconverted, *left_out]
@@ -243,8 +261,12 @@ def _check_new(name: str, library: Library) -> None:
 @click.argument("skill")
 @click.option("--to", "folder", default=".", metavar="DIR", help="Folder for the new one. Default: the current folder.")
 @click.option("--name", help="Name of the Agent Skill. Default: that of the skill, with hyphens.")
+@_max_bytes
+@_max_files
 @json_option
-def export_skill_command(skill: str, folder: str, name: str | None) -> Report:
+def export_skill_command(
+    skill: str, folder: str, name: str | None, max_bytes: int | None, max_files: int | None
+) -> Report:
     """Write SKILL as an Agent Skill (agentskills.io): the folder DIR/NAME with a SKILL.md.
 
     The phases become steps of the instructions. What the format cannot express is listed. An Agent Skill that was
@@ -253,15 +275,15 @@ def export_skill_command(skill: str, folder: str, name: str | None) -> Report:
     from reyn.cli.files import write_new_files
     from reyn.skills import Library, load_skill
     from reyn.skills.agentskills import from_reyn
-    from reyn.skills.files import read_folder
 
     library = Library(project_root())
     found = library.find(skill_name(skill))
     loaded = load_skill(found, project_ops().vocabulary, library)
     try:
-        files, left_out = read_folder(found)
+        files, left_out = _read_files(found, max_bytes, max_files)
     except AgentSkillInvalid as error:
-        raise SkillNotExportable(error.message) from error
+        is_size = error.hint == AgentSkillInvalid.size_hint
+        raise SkillNotExportable(error.message, hint=error.hint if is_size else None) from error
     conversion = from_reyn(loaded, files, name or "")
     target = Path(folder) / conversion.name
     if os.path.lexists(target):
