@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from reyn.documents.checking import fields_of
 from reyn.lint import lint_skill
 from reyn.skills import Library
+from reyn.skills.front_matter import FOREIGN_IN_PHASE, FOREIGN_IN_SKILL, PhaseFrontMatter, SkillFrontMatter
 from tests.support import NOTE, write_skill
 
 TALLY = "def tally(artifact):\n    return {'lines': 1}\n\n\ndef other(artifact):\n    return 2\n"
@@ -583,3 +586,110 @@ def test_a_model_class_that_is_not_configured_is_reported_where_it_is_written(tm
     assert any(code == "RYN524" and "strong" in fix for _, code, _, fix in reported)
     assert all(one.code != "RYN524" for one in lint_skill(folder, Library(tmp_path))), "no configuration is known"
     assert all(one.code != "RYN524" for one in lint_skill(folder, Library(tmp_path), classes=["light", "strnog"]))
+
+
+@pytest.mark.parametrize(
+    ("keys", "shape", "start"),
+    [(FOREIGN_IN_PHASE, PhaseFrontMatter, "phase"), (FOREIGN_IN_SKILL, SkillFrontMatter, "skill")],
+)
+def test_keys_of_other_programs_have_a_fix_of_their_own(tmp_path: Path, keys: dict[str, str], shape: type, start: str):
+    known = {field.encode_name for field in fields_of(shape)}
+    assert known.isdisjoint(keys)
+    file = "phases/a.md" if start == "phase" else "skill.md"
+    folder = write_skill(tmp_path, "s", {"a": ["end"]})
+    text = (folder / file).read_text()
+    for key, fix in keys.items():
+        (folder / file).write_text(text.replace("\n---", f"\n{key}: x\n---", 1))
+        [finding] = [one for one in lint_skill(folder) if one.code == "RYN112"]
+        assert (finding.file, finding.message, finding.fix) == (file, f"unknown key `{key}`", fix)
+
+
+@pytest.mark.parametrize("key", [field.encode_name for field in fields_of(PhaseFrontMatter)])
+def test_a_longer_name_of_a_key_suggests_the_key(tmp_path: Path, key: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": f"my_own_{key}_here: x\n"})
+    [finding] = [one for one in lint_skill(folder) if one.code == "RYN112"]
+    assert finding.fix == f"did you mean `{key}`?"
+
+
+@pytest.mark.parametrize(
+    ("file", "fix"),
+    [
+        ("artifacts/a.md", "write its schema to `artifacts/a.yaml`; Reyn does not read `artifacts/a.md`"),
+        ("artifacts/a.yml", "rename `artifacts/a.yml` to `artifacts/a.yaml`"),
+        ("artifacts/a.json", "rename `artifacts/a.json` to `artifacts/a.yaml`"),
+        ("artifacts/a", "write its schema to `artifacts/a.yaml`; Reyn does not read `artifacts/a`"),
+        ("phases/b.txt", "write its front matter and instructions to `phases/b.md`; Reyn does not read `phases/b.txt`"),
+        ("phases/b.markdown", "rename `phases/b.markdown` to `phases/b.md`"),
+        ("artifacts/.a.yaml.swp", ""),
+        ("phases/a.md~", ""),
+    ],
+)
+def test_a_file_that_is_not_read_is_named(tmp_path: Path, file: str, fix: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, inputs={"a": "a" if file.startswith("art") else "note"})
+    (folder / file).write_text("---\nname: a\n---\n")
+    found = [(one.file, one.severity, one.fix) for one in lint_skill(folder) if one.code == "RYN188"]
+    assert found == ([(file, "warning", fix)] if fix else [])
+    unknown = [one.fix for one in lint_skill(folder) if one.code == "RYN117"]
+    assert not fix or not unknown or unknown == [fix]
+
+
+ARROWS = ("->", "-->", "=>", "==>", "\u2192", "\u21d2", "\u279c", "-->|if so|")
+
+
+@pytest.mark.parametrize("arrow", ARROWS)
+@pytest.mark.parametrize("quote", ["", "`", "**", '"'])
+def test_an_edge_that_the_text_draws_and_the_graph_does_not_have_is_named(tmp_path: Path, arrow: str, quote: str):
+    folder = write_skill(tmp_path, "s", {"draft": ["review"], "review": ["end"]})
+    drawn = f"{arrow}".join(f"{quote}{name}{quote} " for name in ("draft", "review", "draft"))
+    skill = folder / "skill.md"
+    skill.write_text(f"{skill.read_text()}\nFlow: {drawn}, review {arrow} end, note {arrow} draft\n")
+    [finding] = [one for one in lint_skill(folder) if one.code == "RYN189"]
+    assert finding.message == "the text draws an edge that `graph` does not have: `review -> draft`"
+    assert finding.fix == "add it under `graph`: `review: [draft]`; Reyn does not read the text"
+    phase = folder / "phases/draft.md"
+    phase.write_text(f"{phase.read_text()}Then {quote}draft{quote} {arrow} {quote}review{quote}.\n")
+    drawing = "the instructions draw the graph: `draft -> review`"
+    assert [one.message for one in lint_skill(folder) if "draw the graph" in one.message] == [drawing]
+
+
+def test_a_skill_without_a_graph_has_its_drawing_named(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"draft": ["review"], "review": ["end"]})
+    skill = folder / "skill.md"
+    skill.write_text(re.sub("graph: .*\n", "", skill.read_text()) + "draft -> review -> end\n")
+    assert [one.message for one in lint_skill(folder) if one.code == "RYN189"] == [
+        f"the text draws an edge that `graph` does not have: `{edge}`" for edge in ("draft -> review", "review -> end")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("yaml", "splits"),
+    [
+        ("{description: Index, starting with 0}", ["'Index, starting with 0'"]),
+        ("{description: Index, starting with 0, type: integer}", ["'Index, starting with 0'"]),
+        ("{type: integer, description: Index, starting, with 0}", ["'Index, starting'", "'Index, with 0'"]),
+        ("{description: It's new, or old}", ['"It\'s new, or old"']),
+        ("{description: 'Index, starting with 0'}", []),
+        ("{description: 'Index', title}", []),
+        ("{description: Index, title: }", []),
+        ("{description: Index, title: null}", []),
+        ("{type: integer, description: Index}", []),
+        ("{enum: [a, b, c]}", []),
+        ("{description: Index}", []),
+    ],
+)
+def test_a_comma_that_splits_a_text_in_braces_is_a_warning(tmp_path: Path, yaml: str, splits: list[str]):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]})
+    (folder / "artifacts/note.yaml").write_text(f"type: object\nproperties:\n  n: {yaml}\n")
+    found = [one for one in lint_skill(folder) if one.code == "RYN190"]
+    assert [(one.file, one.line, one.severity) for one in found] == [("artifacts/note.yaml", 3, "warning")] * len(
+        splits
+    )
+    assert [one.fix for one in found] == [f"quote the text: `description: {text}`" for text in splits]
+
+
+@pytest.mark.parametrize("key", ["fields", "parameters", "input_schema", "output_schema"])
+def test_other_names_of_properties_are_named(tmp_path: Path, key: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, artifacts={"note": {"type": "object", key: {"text": {}}}})
+    [finding] = [one for one in lint_skill(folder) if one.code == "RYN112"]
+    assert finding.message == f"`{key}` is not a JSON Schema keyword"
+    assert finding.fix in ("write `properties`", "write the schema itself")

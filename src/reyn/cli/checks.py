@@ -28,9 +28,8 @@ from reyn.errors import (
     UserConfigUnavailable,
 )
 from reyn.journal.database import DATABASE_FILES, DATABASE_FORMAT
-from reyn.journal.port import DATABASE
 from reyn.journal.opening import JournalPlace
-from reyn.journal.port import STATE, open_reservations
+from reyn.journal.port import DATABASE, STATE, open_reservations
 from reyn.journal.state_folder import file_status, open_state
 from reyn.kernel.world.services import Services
 from reyn.permissions.trust import load_project

@@ -7,7 +7,7 @@ and the configuration are checked by the same rules, under their own codes.
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -48,6 +48,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return _did_you_mean(close[0]) if close else ""
 
 
+def nearest_key(word: str, known: Iterable[str]) -> str:
+    """Return `nearest`, else a known key that is a whole part of the word, as `input` is of `input_schema`."""
+    known = list(known)
+    parts = [key for key in known if {*key.split("_")} <= {*word.replace("-", "_").split("_")}]
+    return nearest(word, known) or (_did_you_mean(max(parts, key=len)) if parts else "")
+
+
 def _did_you_mean(word: str) -> str:
     return f"did you mean `{word}`?"
 
@@ -81,7 +88,12 @@ def fields_of(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, .
 
 
 def check_keys(
-    document: Document, shape: type[msgspec.Struct], codes: Codes, *, ignore: Iterable[str] = ()
+    document: Document,
+    shape: type[msgspec.Struct],
+    codes: Codes,
+    *,
+    ignore: Iterable[str] = (),
+    foreign: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """Check a mapping, and everything in it, against a struct.
 
@@ -90,10 +102,11 @@ def check_keys(
         shape: The struct whose fields are the known keys.
         codes: The codes of the findings.
         ignore: Keys that are not checked.
+        foreign: Keys that other programs have, with the fix for each.
     """
     if not isinstance(document.value, dict):
         return [document.finding(codes.wrong, "expected a mapping of keys to values")]
-    return list(_Checker(document, codes).check_struct(shape, (), document.value, frozenset(ignore)))
+    return list(_Checker(document, codes, foreign or {}).check_struct(shape, (), document.value, frozenset(ignore)))
 
 
 def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, Any] | None:
@@ -150,8 +163,9 @@ def _parts(
 class _Checker:
     """Checks the values of one document."""
 
-    def __init__(self, document: Document, codes: Codes) -> None:
+    def __init__(self, document: Document, codes: Codes, foreign: Mapping[str, str]) -> None:
         self._document = document
+        self._foreign = foreign
         self._codes = codes
         self._suggestions = 0
         self._top_level: Collection[str] = ()
@@ -163,7 +177,7 @@ class _Checker:
         self._top_level = self._top_level if path else fields
         required = [name for name, field in fields.items() if field.required and name not in value]
         unknown = [str(key) for key in value if key not in fields and key not in ignore] if required else []
-        misspelt = {nearest(key, fields) for key in unknown[:_MAX_TYPOS]}
+        misspelt = {nearest_key(key, fields) for key in unknown[:_MAX_TYPOS]}
         for name in required:
             if self._codes.missing and _did_you_mean(name) not in misspelt:
                 message = f"missing key `{key_path((*path, name))}`"
@@ -175,7 +189,7 @@ class _Checker:
                 yield from self._check(fields[key].type, (*path, key), value[key])
             else:
                 message = f"unknown key `{key_path((*path, key))}`"
-                fix = self._suggest(key, fields)
+                fix = ("" if path else self._foreign.get(key)) or self._suggest(key, fields)
                 if path and key in self._top_level:
                     fix = f"`{key}` is a key of the top level; move it out of `{key_path(path)}`"
                 yield self._document.finding(self._codes.unknown, message, *path, key, fix=fix)
@@ -217,7 +231,7 @@ class _Checker:
         self._suggestions += 1
         if self._suggestions > _MAX_SUGGESTIONS:
             return ""
-        return nearest(key, known) or f"the keys are {', '.join(f'`{name}`' for name in known)}"
+        return nearest_key(key, known) or f"the keys are {', '.join(f'`{name}`' for name in known)}"
 
 
 class _Problem(NamedTuple):

@@ -37,6 +37,15 @@ class DocumentError(Exception):
         self.finding = finding
 
 
+class Split(NamedTuple):
+    """A value that a comma split: its key, its position, the part that is left and the one that became a key."""
+
+    key: str
+    at: Position
+    left: str
+    rest: str
+
+
 class Document(msgspec.Struct, frozen=True):
     """A parsed file, or a part of one.
 
@@ -47,6 +56,7 @@ class Document(msgspec.Struct, frozen=True):
         body: The text below the front matter, verbatim.
         body_line: The line on which the body starts.
         prefix: The path of `value` in the file; paths passed to methods are relative to it.
+        splits: Where a comma in `{…}` split an unquoted value, so that the rest became a key without a value.
     """
 
     file: str
@@ -55,6 +65,7 @@ class Document(msgspec.Struct, frozen=True):
     body: str = ""
     body_line: int = 1
     prefix: KeyPath = ()
+    splits: tuple[Split, ...] = ()
 
     def at(self, *path: str | int) -> Position:
         """Return the position of a value, or of its nearest ancestor that has one."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
-from reyn.documents.document import DocumentError, KeyPath, Position
+from reyn.documents.document import Document, DocumentError, KeyPath, Position, Split
 from reyn.documents.yaml_scalars import plain_scalar
 from reyn.errors import Finding
 from reyn.errors.codes import BAD_YAML
@@ -38,7 +38,7 @@ class _Extent(NamedTuple):
         return _Extent(self.nodes + other.nodes, self.characters + other.characters)
 
 
-def build_value(text: str, file: str, first_line: int) -> tuple[Any, dict[KeyPath, Position]]:
+def build_value(text: str, file: str, first_line: int) -> Document:
     """Return the value of a YAML text, and where its parts are. `parse_yaml` documents the arguments and errors."""
     if len(_TAG_DIRECTIVE.findall(text)) > MAX_YAML_TAGS:
         message = f"the file has more than {MAX_YAML_TAGS} `%TAG` directives"
@@ -55,19 +55,22 @@ def build_value(text: str, file: str, first_line: int) -> tuple[Any, dict[KeyPat
         raise DocumentError(Finding(file, line, column, BAD_YAML, f"invalid YAML: {problem}", fix)) from error
     except ValueError as error:  # the reader raises it for characters that YAML does not allow
         raise DocumentError(Finding(file, first_line, 1, BAD_YAML, f"invalid YAML: {error}")) from error
-    return builder.value, builder.marks
+    return Document(file, builder.value, builder.marks, splits=tuple(builder.splits))
 
 
 class _Container:
     """A list or mapping that is being built; `key` is the key whose value comes next."""
 
-    __slots__ = ("anchor", "key", "path", "size", "value")
+    __slots__ = ("anchor", "is_flow", "key", "key_event", "last", "path", "size", "value")
 
     def __init__(self, value: list[Any] | dict[str, Any], path: KeyPath, anchor: str | None) -> None:
         self.value = value
         self.path = path
         self.anchor = anchor
         self.key: str | None = None
+        self.key_event: yaml.ScalarEvent | None = None
+        self.last: tuple[str, yaml.ScalarEvent] | None = None
+        self.is_flow = False
         self.size = _Extent(1, 0)
 
 
@@ -79,6 +82,7 @@ class _Builder:
         self.first_line = first_line
         self.value: Any = None
         self.marks: dict[KeyPath, Position] = {}
+        self.splits: list[Split] = []
         self._stack: list[_Container] = []
         self._anchors: dict[str, tuple[Any, _Extent]] = {}
         self._documents = 0
@@ -126,6 +130,7 @@ class _Builder:
         value: list[Any] | dict[str, Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
         path = self._insert(value, event)
         self._stack.append(_Container(value, path, event.anchor))
+        self._stack[-1].is_flow = event.flow_style
 
     def _check_tag(self, event: yaml.ScalarEvent | yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         if event.tag is not None:
@@ -148,16 +153,28 @@ class _Builder:
                 self._fail(event, f"a key is longer than {MAX_YAML_KEY} characters")
             if event.value in top.value:
                 self._fail(event, f"duplicate key `{event.value}`", "remove one of them")
-            top.key = event.value
+            top.key, top.key_event = event.value, event
             self.marks[(*top.path, event.value)] = self._mark(event)
             self._grow(_Extent(0, len(event.value)), event)
             return
+        if top is not None and top.is_flow and top.key is not None:
+            self._note_split(top, event)
         value, size = event.value if event.style else self._plain(event), _Extent(1, len(event.value))
         self._insert(value, event)
         if event.anchor:
             self._anchors[event.anchor] = (value, size)
         if top is not None:
             self._grow(size, event)
+
+    def _note_split(self, top: _Container, event: yaml.ScalarEvent) -> None:
+        """Note `{a: b, c}`: without a colon, `c` was probably meant as the rest of the text `b, c`."""
+        key, before = top.key_event, top.last
+        top.last = None if event.style else (top.key or "", event)
+        has_no_colon = not event.value and key is not None and event.start_mark.index == key.end_mark.index
+        if has_no_colon and not key.style and before is not None:
+            name, left = before
+            self.splits.append(Split(name, self._mark(left), left.value, key.value))
+            top.last = before
 
     def _plain(self, event: yaml.ScalarEvent) -> Any:
         value = plain_scalar(event.value)

@@ -45,4 +45,4 @@ def parse_yaml(text: str, file: str, first_line: int = 1) -> Document:
     """
     from reyn.documents.yaml_events import build_value
 
-    return Document(file, *build_value(text, file, first_line))
+    return build_value(text, file, first_line)

@@ -240,3 +240,15 @@ CONFIG_INVALID = finding_code(
     "RYN701: Invalid key or value in the configuration.",
     "Correct the key or the value at the line or in the variable that the message names.",
 )
+UNREAD_FILE = finding_code(
+    "RYN188: Reyn does not read a file in `phases` or `artifacts`, because of the ending of its name.",
+    "Write a phase to `phases/NAME.md` and an artifact to `artifacts/NAME.yaml`, or move the file out of the folder.",
+)
+DRAWN_EDGE = finding_code(
+    "RYN189: The text of skill.md draws an edge, such as `a -> b`, that `graph` does not have.",
+    "Write the edge under `graph`: `a: [b]`. The text is for people; Reyn does not read it.",
+)
+SPLIT_VALUE = finding_code(
+    "RYN190: A comma in `{…}` ends a value, so that the rest of the text became a key without a value.",
+    "Quote the text: `{description: 'Index, starting with 0'}`.",
+)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LINT_RULES = (
     structure.older_form,
     structure.schema_typos,
+    structure.unread_files,
+    structure.split_values,
     requests.step_arguments,
     requests.unknown_permissions,
     requests.malformed_requests,
@@ -42,6 +44,7 @@ LINT_RULES = (
     handoffs.oversized_instructions,
     instructions.contract_syntax,
     instructions.phase_names,
+    instructions.drawn_edges,
     instructions.field_lists,
     instructions.literals,
     instructions.unchecked,

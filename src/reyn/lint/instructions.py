@@ -16,6 +16,7 @@ import msgspec
 
 from reyn.documents.unicode_forms import to_normal_form
 from reyn.errors import Finding, codes
+from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.documents import Document
@@ -152,6 +153,46 @@ def phase_names(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
                 message = f"the instructions name the phase `{match[0]}`"
                 fix = "remove it: Reyn adds the possible next phases to the prompt"
                 yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
+
+
+_EDGE = re.compile(
+    r"(?<![\w@/-])(?P<from>@?[^\W\d_][\w-]*)[\"'`*_)\]}]{0,4}\s{0,4}(?:(?:--+|==+|-|=)>|[\u2192\u21d2\u2794\u279c\u27a1\u27f6\u27f9]\ufe0f?)"
+    r"(?:\|[^|\n]{0,80}\|)?\s{0,4}(?=[\"'`*_(\[{]{0,4}(?P<to>@?[^\W\d_][\w-]*))"
+)
+"""An edge that is drawn with an arrow. The target can be the source of the next edge."""
+_ENDS = {"end", "finish", "done", "stop"}
+
+
+def drawn_edges(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report edges that a text draws: in skill.md those that the graph does not have, in instructions all."""
+    files = loaded.folder.own_files("phases", ".md")
+    graph = loaded.partial.graph if loaded.partial else {}
+    phases = {file.removeprefix("phases/").removesuffix(".md") for file in files} | {*graph}
+    for document, number, line in _lines_of(loaded.folder.read("skill.md")):
+        for edge, (source, target) in _edges_in(line, phases):
+            if target not in graph.get(source, ()):
+                message = f"the text draws an edge that `graph` does not have: `{source} -> {target}`"
+                fix = f"add it under `graph`: `{source}: [{target}]`; Reyn does not read the text"
+                yield _warning(document, number, edge.start(), codes.DRAWN_EDGE, message, fix)
+    for document, number, line in _lines(loaded):
+        for edge, (source, target) in _edges_in(line, phases):
+            message = f"the instructions draw the graph: `{source} -> {target}`"
+            fix = "remove it: Reyn adds the possible next phases to the prompt"
+            yield _warning(document, number, edge.start(), codes.CONTRACT_IN_PROSE, message, fix)
+
+
+def _edges_in(line: str, phases: set[str]) -> Iterator[tuple[re.Match[str], tuple[str, str]]]:
+    """Yield the drawn edges between phases, or from a phase to the end."""
+    for match in _EDGE.finditer(line):
+        target = match["to"] if match["to"] in phases else END if match["to"].lower() in _ENDS else ""
+        if match["from"] in phases and target:
+            yield match, (match["from"], target)
+
+
+def _lines_of(document: Document | None) -> Iterator[tuple[Document, int, str]]:
+    if document is not None:
+        for number, line in enumerate(document.body[:MAX_CHECKED].split("\n"), start=document.body_line):
+            yield document, number, line
 
 
 def field_lists(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from reyn.documents.unicode_forms import to_normal_form
 from reyn.errors import Finding, SkillInvalid, SkillNotFound, codes
 from reyn.journal import canonical
 from reyn.skills import LoadResult, Skill, inputs, may_finish, successors
+from reyn.skills.artifacts import unread_fix
 from reyn.skills.edges import NO_EDGES, read_edges
 from reyn.skills.graph import is_known, predecessors
 from reyn.skills.node_reader import unreadable_nodes
@@ -202,6 +203,38 @@ def schema_typos(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
         yield from _keyword_typos(document, 0)
 
 
+def unread_files(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report files whose ending is not that of a phase or an artifact."""
+    for folder, ending in (("phases", ".md"), ("artifacts", ".yaml")):
+        for file in loaded.folder.own_files(folder, ""):
+            if not file.endswith((ending, "~")) and "/." not in file:
+                message = f"`{file}` is not read: its name does not end with `{ending}`"
+                yield Finding(file, 1, 1, codes.UNREAD_FILE, message, unread_fix(file), "warning")
+
+
+def split_values(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report texts in `{…}` that a comma split."""
+    folder = loaded.folder
+    for file in ("skill.md", *folder.own_files("phases", ".md"), *folder.own_files("artifacts", ".yaml")):
+        document = folder.read(file)
+        for split in document.splits if document is not None else ():
+            text = f"{split.left}, {split.rest}"
+            message = f"the comma ends `{split.key}`: its value is {split.left!r}, and {split.rest!r} is a key"
+            fix = f"quote the text: `{split.key}: {_quoted(text)}`"
+            yield Finding(document.file, *split.at, codes.SPLIT_VALUE, message, fix, "warning")
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if "'" not in text else canonical(text).decode()
+
+
+_FOREIGN_KEYWORDS = {
+    "fields": "write `properties`",
+    "parameters": "write `properties`",
+    "input_schema": "write the schema itself",
+    "output_schema": "write the schema itself",
+}
+"""Keys under which other programs have what `properties` has in a JSON Schema."""
 _MAX_KEYS = 200
 
 
@@ -210,7 +243,8 @@ def _keyword_typos(document: Document, depth: int) -> Iterator[Finding]:
         return
     for number, (key, value) in enumerate(document.value.items()):
         is_suspect = key not in KEYWORDS and len(key) >= 4 and number < _MAX_KEYS
-        fix = nearest(key, KEYWORDS) if is_suspect else ""
+        fix = _FOREIGN_KEYWORDS.get(key, "") if "properties" not in document.value else ""
+        fix = fix or (nearest(key, KEYWORDS) if is_suspect else "")
         if fix:
             message = f"`{key}` is not a JSON Schema keyword"
             yield document.finding(codes.UNKNOWN_KEY, message, key, fix=fix, severity="warning")

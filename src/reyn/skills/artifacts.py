@@ -36,7 +36,9 @@ class Artifacts:
         file = f"artifacts/{name}.yaml"
         if name not in self._types and (not is_valid_name(name) or not self._folder.exists(file)):
             if name not in self._elsewhere:
-                fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), *self._types])
+                others = [one for one in self._folder.own_files("artifacts", "") if one.partition(".")[0] == file[:-5]]
+                fix = unread_fix(others[0]) if others else ""
+                fix = fix or nearest(name, [*self._folder.names("artifacts", ".yaml"), *self._types])
                 message = f"unknown artifact `{name}`: no file `{file}`"
                 self._folder.report(source, codes.UNKNOWN_ARTIFACT, message, *path, fix=fix)
             return None
@@ -88,6 +90,16 @@ class Artifacts:
         # The frame shows the description next to the schema, so that it is removed from the schema.
         bare = {key: part for key, part in schema.items() if key != "description"}
         return ArtifactType(name, bare, str(schema.get("description") or ""))
+
+
+def unread_fix(file: str) -> str:
+    """Return what to do with a file of a skill whose ending Reyn does not read."""
+    place, _, ending = file.partition(".")
+    wanted = f"{place}.md" if file.startswith("phases/") else f"{place}.yaml"
+    if ending in ("yml", "json", "markdown"):
+        return f"rename `{file}` to `{wanted}`"
+    what = "its front matter and instructions" if wanted.endswith(".md") else "its schema"
+    return f"write {what} to `{wanted}`; Reyn does not read `{file}`"
 
 
 _ANNOTATIONS = {"$schema", "additionalProperties", "description", "examples", "title"}

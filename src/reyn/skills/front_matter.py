@@ -98,6 +98,42 @@ FORBIDDEN_IN_PHASE = {
 """Keys that a phase must not have, with the fix for each."""
 
 
+_SCHEMA = "write the schema to `artifacts/NAME.yaml`"
+_INPUT = f"{_SCHEMA}, and name it in `input` of the phase that takes it"
+_TEXT = "the instructions of a phase are the text below its front matter"
+_TOOLS = "name the ops in `allowed_ops` of each phase"
+_EDGES = "write the edges under `graph` in skill.md: `draft: [review]`"
+_OF_BOTH = {
+    **dict.fromkeys(("fields", "properties", "schema", "parameters", "arguments"), _INPUT),
+    **dict.fromkeys(("input_schema", "input_type", "inputs"), _INPUT),
+    **dict.fromkeys(("instructions", "prompt", "system_prompt"), _TEXT),
+    **dict.fromkeys(("tools", "allowed-tools", "allowed_tools"), _TOOLS),
+    **dict.fromkeys(("edges", "transitions", "flow", "next_phases"), _EDGES),
+    "model": "name an entry of `models` in reyn.yaml in `model_class`",
+}
+FOREIGN_IN_PHASE = {
+    **_OF_BOTH,
+    **dict.fromkeys(
+        ("output_schema", "outputs", "output_type"), "remove it: a phase's output is the input of the next"
+    ),
+    **dict.fromkeys(("goto", "then", "on_success"), _EDGES),
+}
+"""Keys that phases of other programs have, with the fix for each."""
+FOREIGN_IN_SKILL = {
+    **_OF_BOTH,
+    **dict.fromkeys(("output", "output_schema", "outputs"), f"{_SCHEMA}, and name it in `final_output`"),
+    **dict.fromkeys(("phases", "steps"), "write each phase to `phases/NAME.md`, and the order under `graph`"),
+    **dict.fromkeys(("start", "initial", "entry_phase", "entry_point"), "name the first phase in `entry`"),
+    "input": "name it in `input` of the entry phase",
+}
+"""Keys that skills of other programs have, with the fix for each."""
+
+
+def foreign_keys(shape: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the keys of other programs for front matter of a shape, with the fix for each."""
+    return {SkillFrontMatter: FOREIGN_IN_SKILL, PhaseFrontMatter: FOREIGN_IN_PHASE}.get(shape, {})
+
+
 class PostprocessorSection(msgspec.Struct, frozen=True):
     """`postprocessor` of skill.md; `output_schema` is an artifact name or an inline schema of the data."""
 
@@ -153,7 +189,7 @@ def read_front_matter(
     if isinstance(keys.get("context"), dict):
         findings += _context_findings(document.part("context"))
         ignore.add("context")
-    findings += check_keys(document, shape, FRONT_MATTER, ignore=ignore)
+    findings += check_keys(document, shape, FRONT_MATTER, ignore=ignore, foreign=foreign_keys(shape))
     findings += credential_findings(document)
     for key in forbidden.keys() & keys.keys():
         message = f"key `{key}` is not allowed in a phase"

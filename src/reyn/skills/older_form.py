@@ -27,6 +27,7 @@ from reyn.skills.front_matter import (
     PhaseFrontMatter,
     PostprocessorSection,
     SkillFrontMatter,
+    foreign_keys,
     step_lists,
 )
 from reyn.skills.yaml_nodes import YamlNodes, node_at, value_of, yaml_entries
@@ -220,7 +221,7 @@ class _Converter:
                 marks[name,] = self._position(entry[0])
                 self.dropped.append(self._nodes.pop(mapping, name))
         unknown = Document(self._file, {name: None for (name,) in marks}, marks)
-        for finding in check_keys(unknown, shape, FRONT_MATTER):
+        for finding in check_keys(unknown, shape, FRONT_MATTER, foreign=foreign_keys(shape)):
             if finding.code == codes.UNKNOWN_KEY:
                 self.findings.append(msgspec.structs.replace(finding, severity="warning"))
 
