@@ -130,7 +130,7 @@ class _Builder:
         value: list[Any] | dict[str, Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
         path = self._insert(value, event)
         self._stack.append(_Container(value, path, event.anchor))
-        self._stack[-1].is_flow = event.flow_style
+        self._stack[-1].is_flow = bool(event.flow_style)
 
     def _check_tag(self, event: yaml.ScalarEvent | yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         if event.tag is not None:
@@ -170,8 +170,9 @@ class _Builder:
         """Note `{a: b, c}`: without a colon, `c` was probably meant as the rest of the text `b, c`."""
         key, before = top.key_event, top.last
         top.last = None if event.style else (top.key or "", event)
-        has_no_colon = not event.value and key is not None and event.start_mark.index == key.end_mark.index
-        if has_no_colon and not key.style and before is not None:
+        if event.value or key is None or key.style or before is None or not (event.start_mark and key.end_mark):
+            return
+        if event.start_mark.index == key.end_mark.index:
             name, left = before
             self.splits.append(Split(name, self._mark(left), left.value, key.value))
             top.last = before

@@ -216,8 +216,9 @@ def split_values(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report texts in `{…}` that a comma split."""
     folder = loaded.folder
     for file in ("skill.md", *folder.own_files("phases", ".md"), *folder.own_files("artifacts", ".yaml")):
-        document = folder.read(file)
-        for split in document.splits if document is not None else ():
+        if (document := folder.read(file)) is None:
+            continue
+        for split in document.splits:
             text = f"{split.left}, {split.rest}"
             message = f"the comma ends `{split.key}`: its value is {split.left!r}, and {split.rest!r} is a key"
             fix = f"quote the text: `{split.key}: {_quoted(text)}`"
