@@ -44,7 +44,7 @@ $(VENV)/demo: pyproject.toml
 SLOW := examples contributing mcp sandbox functions/test_configured_tools.py functions/test_killed.py functions/test_typing.py \
 	permissions/test_mutants.py permissions/test_preview.py ops/test_outside_op.py cli/test_questions.py cli/test_terminal.py \
 	runtime/test_answering.py kernel/kill kernel/test_bounds.py faults docs test_programs.py test_decisions.py lint/test_fuzz.py \
-	fuzz chaos postgres ops/test_containment.py cli/test_interrupts.py kernel/test_python_steps.py \
+	fuzz chaos postgres packages ops/test_containment.py cli/test_interrupts.py kernel/test_python_steps.py \
 	models/test_openai.py models/test_openai_tools.py models/test_providers.py ops/test_web.py ops/test_programs.py \
 	ops/test_program_changes.py chat/test_agents_recorded.py chat/test_agents_that_fail.py chat/test_stops.py chat/test_injections.py \
 	chat/test_conversations.py cli/test_chat.py cli/test_chats.py cli/test_chat_kill.py cli/test_next_actions.py cli/test_other_runs.py \
@@ -121,6 +121,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no
 lock:
 	$(COMPILE) --extra dev --output-file $(LOCK) pyproject.toml
 	$(COMPILE) --output-file requirements/openai-2.txt requirements/openai-2.in
+	$(COMPILE) --output-file requirements/office.txt requirements/office.in
 
 ## clean: remove everything that can be made again
 clean:

@@ -41,14 +41,33 @@ class _File(NamedTuple):
 
 
 def stamps_of(installation: Installation) -> str:
-    """Return a digest of the names, sizes and times of the files. It changes whenever a program writes one."""
-    digest = hashlib.sha256(installation.program.encode("utf-8", "surrogateescape"))
-    for file in _files(installation):
-        status = file.status
-        digest.update(
-            f"{file.name}\0{status.st_ino}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "replace")
-        )
-    return digest.hexdigest()
+    """Return a digest of the names, sizes and times of the files. It changes whenever a program writes one.
+
+    Raises:
+        EnvironmentUnavailable: There are too many, or a folder cannot be read.
+    """
+    found: list[tuple[str, int, int, int]] = []
+    waiting = list(installation.packages)
+    try:
+        while waiting:
+            with os.scandir(waiting.pop()) as scan:
+                for entry in scan:
+                    if not entry.is_dir(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((entry.path, status.st_ino, status.st_size, status.st_mtime_ns))
+                    elif entry.name != "__pycache__":
+                        waiting.append(entry.path)
+            _check_count(len(found), installation)
+    except OSError as error:
+        raise EnvironmentUnavailable(f"`{error.filename}` cannot be read: {error.strerror}") from error
+    found.sort()
+    return hashlib.sha256(repr((installation.version, found)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _check_count(count: int, installation: Installation) -> None:
+    if count > _MAX_FILES:
+        message = f"`{installation.root}` has more than {_MAX_FILES} files, too many for an environment"
+        raise EnvironmentUnavailable(message)
 
 
 def content_of(installation: Installation) -> str:
@@ -96,9 +115,7 @@ def _files(installation: Installation) -> Iterator[_File]:
         for folder in installation.packages:
             for file in _below(folder, ""):
                 count += 1
-                if count > _MAX_FILES:
-                    message = f"`{installation.root}` has more than {_MAX_FILES} files, too many for an environment"
-                    raise EnvironmentUnavailable(message)
+                _check_count(count, installation)
                 yield file
     except OSError as error:
         raise EnvironmentUnavailable(f"`{error.filename}` cannot be read: {error.strerror}") from error

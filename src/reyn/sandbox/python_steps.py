@@ -19,6 +19,7 @@ import msgspec
 from reyn.errors import SandboxStartFailed, SandboxUnavailable
 from reyn.sandbox import monty
 from reyn.sandbox.backends import BackendName, choose_backend
+from reyn.sandbox.harness import PACKAGES
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.sandbox.monty import PythonFailed, PythonResult, StepOutput
 from reyn.sandbox.process import Backend, python_program
@@ -136,7 +137,8 @@ def _run_cpython(
 ) -> PythonResult:
     access = Access(environment.shown if environment is not None else (), env=_ENV, private=private)
     command = (python_program(), *_OPTIONS) if environment is None else (environment.program, *_PACKAGE_OPTIONS)
-    process = SPARES.start(chosen, (*command, "-c", _harness()), access, limits)
+    arguments = ("-c", _harness()) if environment is None else ("-c", _harness(), PACKAGES)
+    process = SPARES.start(chosen, (*command, *arguments), access, limits)
     outcome = supervise(process, _request(step, step.clock, has_packages=environment is not None), limits, stop)
     return _result(outcome, chosen.name, limits, note)
 
