@@ -34,7 +34,7 @@ def env_command() -> None:
 @click.option("--allow-source", is_flag=True, help="Build packages without a wheel, which runs their code.")
 @json_option
 def make(name: str, allow_source: bool) -> Report:
-    """Make the environment NAME from its requirements file, or make it again.
+    """Make the environment NAME with the packages of its file.
 
     pip installs exactly the listed hashes, from the package index that it is configured for, and wheels only. If it
     fails, the environment that exists stays as it is.
