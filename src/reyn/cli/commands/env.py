@@ -88,7 +88,7 @@ def list_environments() -> Report:
 @click.argument("name")
 @json_option
 def show(name: str) -> Report:
-    """Show the environment NAME: its packages, the hash of its content, and whether it can be used."""
+    """Show the packages, the content and the state of NAME."""
     found = open_existing_project().project.environment(name)
     return Report(_fields(found), [f"{name}: {found.state}", *_lines(found)])
 
