@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,61 @@ def test_a_sub_run_has_its_own_workspace_unless_it_is_shared(tmp_path: Path):
     assert project.run("outer", [write, finish(), write, finish()]).ok
     assert (tmp_path / ".reyn/workspace/k.1.1/f.txt").exists()
     assert (tmp_path / ".reyn/workspace/k/f.txt").exists()
+
+
+PATHS = ("inner", "inner/skill.md", "reyn/project/inner", "reyn/project/inner/skill.md")
+
+
+@pytest.mark.parametrize("skill", PATHS)
+@pytest.mark.parametrize("workspace", ["isolated", "shared"])
+def test_a_model_runs_a_skill_by_path_and_in_its_workspace_as_in_the_older_form(
+    tmp_path: Path, skill: str, workspace: str
+):
+    project = make(tmp_path, inner_ops="file")
+    write = act(file("write", "workspace:f.txt", content="f"))
+    call = act(RUN | {"skill": skill, "workspace": workspace})
+    assert project.run("outer", [call, write, finish("from inner"), go("b"), finish("end")]).ok
+    [result] = project.results()
+    assert (result["skill"], result["final_output"]) == ("inner", {"text": "from inner"})
+    assert (tmp_path / ".reyn/workspace/k/f.txt").exists() is (workspace == "shared")
+    assert "isolated" not in project.model.turn_message(0)
+    assert project.is_sound()
+    assert project.is_sound("k.1.1.1")
+
+
+@pytest.mark.parametrize("skill", PATHS)
+def test_a_step_in_the_older_form_runs_a_skill_by_path(tmp_path: Path, skill: str):
+    step = f"{{type: run_op, op: {{kind: run_skill, skill: {skill}, input: {{text: x}}, workspace: shared}}}}"
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
+    write_skill(
+        tmp_path,
+        "outer",
+        {"a": ["end"]},
+        phase_keys={"a": f"preprocessor:\n  - {step}\n"},
+    )
+    project = Project(tmp_path)
+    write = act(file("write", "workspace:f.txt", content="f"))
+    assert project.run("outer", [write, finish("from inner"), finish("end")]).ok
+    assert (tmp_path / ".reyn/workspace/k/f.txt").exists()
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    "skill", ["reyn/local/inner", "../inner", "output/inner/skill.md", "/inner", "reyn/shared/inner"]
+)
+def test_no_other_path_runs_a_skill(tmp_path: Path, skill: str):
+    project = make(tmp_path)
+    assert project.run("outer", [act(RUN | {"skill": skill}), go("b"), finish("end")]).ok
+    assert [one["status"] for one in project.results()] == ["denied"]
+
+
+def test_a_path_of_a_skill_that_another_one_hides_is_no_name_of_the_other(tmp_path: Path):
+    project = make(tmp_path)
+    (tmp_path / "reyn/local").mkdir()
+    shutil.copytree(tmp_path / "reyn/project/inner", tmp_path / "reyn/local/inner")
+    calls = [act(RUN | {"skill": f"reyn/{shelf}/inner"}) for shelf in ("project", "local")]
+    assert project.run("outer", [*calls, finish(), go("b"), finish("end")]).ok
+    assert [one["status"] for one in project.results()] == ["denied", "ok"]
 
 
 def test_cancelling_a_run_cancels_its_sub_runs(tmp_path: Path):

@@ -308,5 +308,4 @@ def test_a_fix_removes_arguments_without_effect(root: Path):
     phase.write_text(phase.read_text().replace("target: artifact.data.run.final_output, ", "output: text, "))
     folder = phase.parents[1]
     assert fix_skill(folder, Library(root), VOCABULARY)
-    assert "workspace: isolated" not in phase.read_text()
-    assert "{kind: run_skill, skill: PLACEHOLDER, input: {}}" in phase.read_text()
+    assert "{kind: run_skill, skill: PLACEHOLDER, input: {}, workspace: isolated}" in phase.read_text()

@@ -55,7 +55,7 @@ def _form(spec: OpSpec, form: OpForm, heading: str) -> str:
     title = f"\n{heading}# {spec.kind} {form.op}\n\n{form.summary} Effect: *{form.effect}*.\n" if form.op else ""
     required = {*form.arguments.get("required", ())}
     rows = [
-        (f"`{name}`", _type(schema), "" if name in required else "optional")
+        (f"`{name}`", _type(schema), "" if name in required else _note(schema))
         for name, schema in form.arguments["properties"].items()
         if name not in ("kind", "op")
     ]
@@ -70,6 +70,10 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[st
     for row in rows:
         cells = (cell.replace("|", "\\|") for cell in row)
         yield f"| {' | '.join(cells)} |\n"
+
+
+def _note(schema: dict[str, Any]) -> str:
+    return "optional; older form, not offered to the model" if schema.get("deprecated") else "optional"
 
 
 def _type(schema: dict[str, Any]) -> str:

@@ -34,9 +34,9 @@ _MAX_TEXT = 300
 _MAX_SCHEMA_BYTES = 4_000
 
 
-def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied:
-    """Allow skills by name only: a path would let the model read files that it may not read."""
-    skill = call.args["skill"]
+def _planned(skill: str, call: Call, env: Env, *, background: bool = False) -> Plan | Denied:
+    """Allow skills of the project and the standard library only: another path would let the model read files that it
+    may not read."""
     if is_path(skill):
         return Denied(
             "default: no skills by path",
@@ -45,7 +45,8 @@ def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied
     if not env.may_run(skill):
         return Denied("allowed_skills", f"`allowed_skills` of the phase does not include `{skill}`")
     content = Blob.of(canonical(call.args["input"]))
-    return _within_rules(Plan(request=RunRequest(skill, content.hash, background), blobs=(content,)), call, env)
+    request = RunRequest(skill, content.hash, background, call.args.get("workspace") == "shared")
+    return _within_rules(Plan(request=request, blobs=(content,)), call, env)
 
 
 def _within_rules(plan: Plan, call: Call, env: Env) -> Plan | Denied:
@@ -70,7 +71,9 @@ class _RunsSkill(ProjectOp):
     """An op whose target is a skill."""
 
     def target(self, call: Call) -> str:
-        return str(call.args["skill"])
+        """Return the name of the skill, also where the call has the path of a skill of the project."""
+        skill = str(call.args["skill"])
+        return self.project.library.name_of(skill) if is_path(skill) and self._setup is not None else skill
 
     def version(self, call: Call, env: Env) -> str:
         try:
@@ -87,6 +90,7 @@ class RunSkillOp(_RunsSkill):
         "Run another skill and take its final artifact.",
         "idempotent",
         _ARGUMENTS,
+        {"workspace": {"enum": ["isolated", "shared"], "default": "isolated", "deprecated": True}},
         results={
             "skill": STRING,
             "success": BOOLEAN,
@@ -113,11 +117,11 @@ class RunSkillOp(_RunsSkill):
         """Skills that all fit into an overview, and that overview, which does not depend on the query."""
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        return _planned(call, env)
+        return _planned(self.target(call), call, env)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer
-        skill, artifact = call.args["skill"], outcome.artifact
+        skill, artifact = self.target(call), outcome.artifact
         own = call.key.partition("/")[2]
         phases = [{"phase": phase, "artifact": one, "path": run_path(own, name)} for phase, one, name in outcome.phases]
         more = {"run": call.relative(outcome.run_id), "phase_artifacts": phases}
@@ -237,7 +241,7 @@ class StartSkillOp(_RunsSkill):
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         """Plan the run. A skill that may not be run is not started either."""
-        return _planned(call, env, background=True)
+        return _planned(self.target(call), call, env, background=True)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer

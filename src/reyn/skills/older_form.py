@@ -47,10 +47,11 @@ _IGNORED_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "index_write": ("description", "embedding_model", "path"),
     "judge_output": ("model", "target"),
     "recall": ("embedding_model", "filters"),
-    "run_skill": ("model", "output_language", "workspace"),
+    "run_skill": ("model", "output_language"),
     "web_search": ("backend",),
 }
 """Arguments of ops that have no effect, by kind."""
+_SKILL_FILE = "/skill.md"
 _RENAMED_ARGUMENTS = {
     "index_drop": {"source": "index"},
     "index_query": {"source": "index"},
@@ -344,6 +345,10 @@ class _Converter:
         for name, new in _RENAMED_ARGUMENTS.get(kind, {}).items() if isinstance(kind, str) else ():
             for mapping in filter(None, (op, node_at(arguments, "args_from"))):
                 self._rename(mapping, name, new, kind)
+        skill = node_at(op, "skill") if kind == "run_skill" else None
+        if op is not None and isinstance(name := value_of(skill), str) and name.endswith(_SKILL_FILE):
+            nodes.put(op, "skill", nodes.scalar(name.removesuffix(_SKILL_FILE), skill), at=skill)
+            self._note(skill or op, "older form: `skill` is the path of a file", "write the name of the skill")
         path = value_of(target) if kind == "judge_output" and node_at(op, "output") is None else None
         if isinstance(path, str) and path.startswith(_TARGET):
             if not isinstance(node_at(arguments, "args_from"), MappingNode):

@@ -225,11 +225,14 @@ class Library:
         """
         if len(name) > 255:
             raise SkillNotFound(f"skill name of {len(name)} characters is too long")
+        name = name.removesuffix("/skill.md")
         shelves, place = self._shelves, _on_shelf(name)
         if is_path(name):
             if place is None:
                 fix = f"name a skill in {' or '.join(f'`reyn/{shelf}/`' for shelf in SHELVES)}"
-                raise SkillNotFound(f"`{name}` is a path; {fix}")
+                last = name.rstrip("/").rpartition("/")[2]
+                hint = f"Write `{last}`." if any(known == last for known, _, _ in self) else None
+                raise SkillNotFound(f"`{name}` is a path; {fix}", hint=hint)
             shelves, name = ((self._root, f"reyn/{place[0]}"),), place[1]
         for root, shelf in shelves:
             found = find_path(root, f"{shelf}/{name}")
@@ -245,6 +248,21 @@ class Library:
             f"no skill `{name}` in {folders} or the standard library",
             hint=guess or None,
         )
+
+    def name_of(self, path: str) -> str:
+        """Return the name of the skill that a path below the project's skills leads to; another text as it is.
+
+        `reyn/project/NAME`, `NAME/skill.md` and `reyn/project/NAME/skill.md` are paths of the skill that `NAME` names.
+        """
+        name = path.removesuffix("/skill.md")
+        place = _on_shelf(name)
+        last = place[1] if place is not None else name
+        if last == path or is_path(last):
+            return path
+        try:
+            return last if self.find_named(last) == self.find_named(name) else path
+        except SkillNotFound:
+            return path if place is not None else last
 
     def _refused(self, found: str, root: str) -> str:
         """Say where the link of a shelf leads, if its skill is not used; empty if it is used, or there is no link."""

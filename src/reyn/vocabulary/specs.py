@@ -71,8 +71,18 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def offered(self) -> dict[str, Any]:
-        """The JSON Schema of the whole op object, as the model sees it."""
-        return _with_properties(self.arguments, self.shown) if self.shown else self.arguments
+        """The JSON Schema of the whole op object, as the model sees it: without arguments that are only accepted."""
+        schema = _with_properties(self.arguments, self.shown) if self.shown else self.arguments
+        if not self._hidden:
+            return schema
+        fields = {name: field for name, field in schema["properties"].items() if name not in self._hidden}
+        return schema | {"properties": fields}
+
+    @cached_property
+    def _hidden(self) -> frozenset[str]:
+        """The arguments of older forms of the op, which JSON Schema calls `deprecated`."""
+        fields = self.arguments["properties"].items()
+        return frozenset(name for name, field in fields if field.get("deprecated"))
 
     @property
     def fields(self) -> str:

@@ -378,12 +378,13 @@ class MemoryRequest(OpRequest, frozen=True, tag="memory"):
 class RunRequest(OpRequest, frozen=True, tag="run"):
     """A request of an op to run a skill. `input` is the hash of the JSON of its input.
 
-    With `background`, the run of the op does not wait for it.
+    With `background`, the run of the op does not wait for it. With `shares_workspace`, it uses that run's workspace.
     """
 
     skill: str
     input: ContentName
     background: bool = False
+    shares_workspace: bool = False
 
 
 class MessageRequest(OpRequest, frozen=True, tag="message"):

@@ -213,11 +213,13 @@ async def _fulfil(
             schema, suggestions = request.response_schema, request.suggestions
             return await ask_person(question_id(call, tape), request.message, schema, tape, suggestions=suggestions), ()
         case kinds.RunRequest():
-            value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
+            value = msgspec.json.decode(tape.content(request.input))
+            pinned = context.sub_skill(request.skill) or context.sub_skill(args.get("skill", ""))  # a step has a path
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
                 return RunOutcome(begun.run, None, begun.error if isinstance(begun, kinds.ChildEnded) else ""), ()
-            sub_run = await await_child(PlanChild(call, "skill", request.skill, value, pinned), args, tape)
+            plan = PlanChild(call, "skill", request.skill, value, pinned, request.shares_workspace)
+            sub_run = await await_child(plan, args, tape)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
             return await _send_message(request, args, call, tape), ()
