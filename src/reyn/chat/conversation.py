@@ -16,6 +16,7 @@ from reyn.chat.conversation_run import ConversationRun
 from reyn.chat.items import ChatItem
 from reyn.chat.recorded import CONTINUE_THERE, left_error
 from reyn.chat.unread import UnsentMessage
+from reyn.context.messages import user_message
 from reyn.errors import RunBusy
 from reyn.journal import ENDED, kinds
 from reyn.journal.kinds import AGENT_PREFIX
@@ -24,7 +25,7 @@ from reyn.streams import ItemStream
 
 if TYPE_CHECKING:
     from reyn.chat.items import QuestionAsked, Reply, SkillProgressed
-    from reyn.models import Message
+    from reyn.models import Image, Message
     from reyn.skills.agents import Agent
 
 
@@ -114,11 +115,11 @@ class Conversation(ConversationRun):
 
     # -- talking --------------------------------------------------------------------------------------
 
-    async def say(self, message: str | Message) -> Reply:
+    async def say(self, message: str | Message | dict[str, Any]) -> Reply:
         """Say something and return the reply.
 
         Args:
-            message: The text, or a `Message` with images.
+            message: The text, or a `Message` with images, also as a dict.
 
         Raises:
             InputInvalid: The text is blank or too long.
@@ -133,7 +134,10 @@ class Conversation(ConversationRun):
         return await reply
 
     def stream(
-        self, message: str | Message | None = None, *, raise_limits: Mapping[str, int | None] | None = None
+        self,
+        message: str | Message | dict[str, Any] | None = None,
+        *,
+        raise_limits: Mapping[str, int | None] | None = None,
     ) -> ReplyStream:
         """Say something, and yield what happens until the reply, which is the last item. See `say` about errors.
 
@@ -155,7 +159,10 @@ class Conversation(ConversationRun):
         return ReplyStream(self._read_reply(reader, message, raise_limits), leave)
 
     async def _read_reply(
-        self, reader: object, message: str | Message | None, raise_limits: Mapping[str, int | None] | None
+        self,
+        reader: object,
+        message: str | Message | dict[str, Any] | None,
+        raise_limits: Mapping[str, int | None] | None,
     ) -> AsyncGenerator[ChatItem]:
         with self._items.reading(reader):
             reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -220,12 +227,16 @@ class Conversation(ConversationRun):
             reply.exception()  # it was raised, or has no reader
 
     def post(
-        self, message: str | Message, reply: asyncio.Future[Reply] | None = None, *, by: str | None = None
+        self,
+        message: str | Message | dict[str, Any],
+        reply: asyncio.Future[Reply] | None = None,
+        *,
+        by: str | None = None,
     ) -> None:
         """Say something without waiting for the reply; the items of the conversation contain it.
 
         Args:
-            message: The text, or a `Message` with images.
+            message: The text, or a `Message` with images, also as a dict in the format of chat completion APIs.
             reply: Receives the reply, or the reason why there is none.
             by: The name of the user who says it; by default the one of the conversation.
 
@@ -233,7 +244,11 @@ class Conversation(ConversationRun):
             ConversationInvalid: The conversation was left.
             RunNotResumable: The conversation has ended.
         """
-        text, images = (message, ()) if isinstance(message, str) else (message.text, message.images)
+        text: str | Message | dict[str, Any] = message
+        images: tuple[Image, ...] = ()
+        if not isinstance(text, str):
+            said = user_message(text)
+            text, images, by = said.text, said.images, by if by is not None else said.name or None
         checked_message(text, images)
         if self._is_closed:
             raise left_error(self.run_id)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.chat.items import ChatItem, MessageReceived, Reply, SkillStarted, Stopped
 from reyn.chat.reader import ItemReader, last_reply, sent_before
-from reyn.chat.recorded import end_turn, failure_of, history_of, idle_result, stop_error
+from reyn.chat.recorded import check_begun_with, end_turn, failure_of, history_of, idle_result, stop_error
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
 from reyn.chat.unread import PendingReplies, UnreadItems
@@ -141,6 +141,8 @@ class ConversationRun:
         self._stays_open = self._runtime.services.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
         self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
+        self._earlier = beginning.history
+        """What was said before the first message, as far as the caller passed it."""
         self._raise_limits: Mapping[str, int | None] | None = None
         """New values of limits, from the next execution on."""
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
@@ -230,6 +232,8 @@ class ConversationRun:
     def _enter(self, row: RunRow) -> dict[str, Any]:
         """Send what was said to a run that exists, and that is executed here from now on; return how it is resumed."""
         state = self._runtime.runs.state(self.run_id)
+        if self._earlier.length:
+            check_begun_with(self._runtime, state, self._earlier)
         self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.usage)
         self._turn.enter(is_open=state.is_turn_open)
         if self._beginning.is_repeated and self._replies.unsent:

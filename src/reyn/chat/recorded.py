@@ -16,6 +16,7 @@ from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.contract.parsing import Parsed, parse
 from reyn.errors import (
+    CallImpossible,
     ChatStopped,
     ConversationInvalid,
     ModelAborted,
@@ -34,6 +35,7 @@ from reyn.runs.preview import end_reason, settled_state
 if TYPE_CHECKING:
     from reyn.context.messages import NormalizedMessage
     from reyn.journal.canonical import ReadBlob
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
     from reyn.runtime import OSRuntime
@@ -161,6 +163,21 @@ def _is_settled(journal: Journal, row: RunRow) -> bool:
     inboxes = (row,) if asking is None else (row, asking)
     posted = (one.payload for inbox in inboxes for one in journal.drain(inbox.run_id, inbox.messages_taken))
     return any(isinstance(payload, Answer | AbortTurn | Cancel) for payload in posted)
+
+
+def check_begun_with(runtime: OSRuntime, state: RunState, history: NormalizedMessageList) -> None:
+    """Check that a conversation that exists began with a history, so that a program may pass it with every message.
+
+    Raises:
+        CallImpossible: It began with another one.
+    """
+    begun = HISTORIES.load(state.started.history, runtime.runs.content)
+    same = NormalizedMessageList(map(detached, history.with_system(None)))
+    if same != begun.with_system(None):
+        raise CallImpossible(
+            f"conversation `{state.run_id}` has a history of its own; it did not begin with the one that was passed",
+            hint="Leave `history` out to go on with the conversation, or use another `key`.",
+        )
 
 
 def left_error(run_id: str) -> ConversationInvalid:

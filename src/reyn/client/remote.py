@@ -241,4 +241,5 @@ class Client:
 
 def _sent(message: Message) -> Message:
     """Return a message of a history without the metadata of a transcript."""
-    return Message(message.role, message.text, message.images, message.tool_calls, message.tool_call_id)
+    text, images, calls = message.text, message.images, message.tool_calls
+    return Message(message.role, text, images, calls, message.tool_call_id, None, message.name, message.annotations)

@@ -11,7 +11,8 @@ import msgspec
 
 from reyn.errors import MessageInvalid, surrogate_fault
 from reyn.journal.kinds import Part
-from reyn.models import Image, Message, Role, ToolCall
+from reyn.models import Image, Message, Role, Thoughts, ToolCall
+from reyn.models.messages import image_of_url, message_to_dict
 
 ROLES: tuple[str, ...] = get_args(Role)
 Content = str | tuple[Part, ...]
@@ -85,6 +86,17 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     def _has_results(self) -> bool:
         return self.is_results or self.parts[:1] == RESULTS_PARTS
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the message as JSON; see `Message.to_dict`.
+
+        Raises:
+            MessageInvalid: It refers to content of its run, or is malformed.
+        """
+        if self.parts or self.marker is not None or self.base is not None:
+            hint = "Use the messages of `rt.runs.transcript(run)`, or the `history` of a reply."
+            raise MessageInvalid("a message refers to stored content of its run", hint=hint)
+        return message_to_dict(self, **{name: getattr(self, name) for name in _Own.__struct_fields__[1:]})
+
 
 def message_of(role: Role, content: Content, **fields: Any) -> NormalizedMessage:
     """Return a message with a text or with references to its content. Lists are copied.
@@ -117,6 +129,8 @@ def check_message(message: NormalizedMessage, number: int = 0) -> None:
     if not (message.text.isascii() and message.reason.isascii() and message.tool_call_id.isascii()):
         for text in (message.text, message.reason, message.tool_call_id):
             _check_text(text, number)
+    if message.name:
+        _check_text(message.name, number)
     for part in message.parts:
         _check_text(part.text, number)
     for image in message.images:
@@ -140,26 +154,123 @@ def normalized_message(message: Any, number: int = 0) -> NormalizedMessage:
     match message:
         case NormalizedMessage():
             return message
-        case Message(role, str(text), images, calls, call_id):
-            return NormalizedMessage(role, text, _images_of(images), _calls_of(calls), call_id)
+        case Message(role, str(text), images, calls, str(call_id), thoughts, str(name), annotations):
+            return NormalizedMessage(
+                role,
+                text,
+                _images_of(images),
+                _calls_of(calls),
+                call_id,
+                _thoughts_of(thoughts, number),
+                name,
+                _annotations_of(annotations, number),
+            )
         case dict():
             return _from_dict(message, number)
-    raise MessageInvalid(f"message {number} is a {type(message).__name__}; pass a `Message` with a text, or a dict")
+    hint = "Pass its `model_dump()`." if hasattr(message, "model_dump") else None
+    what = f"message {number} is a {type(message).__name__}; pass a `Message` with texts, or a dict"
+    raise MessageInvalid(what, hint=hint)
+
+
+def user_message(message: Any) -> Message:
+    """Return what a user says: a text, a `Message`, or a dict in the format of chat completion APIs.
+
+    Raises:
+        MessageInvalid: It is nothing of these, has another role, or is malformed.
+    """
+    if isinstance(message, str):
+        found = Message("user", message)
+    elif isinstance(message, Message | dict):
+        found = normalized_message(message)
+    else:
+        hint = "Pass a text, a `Message` of the user, or a dict with `role` and `content`."
+        raise MessageInvalid(f"the message is a {type(message).__name__}", hint=hint)
+    if found.role != "user":
+        hint = "Pass earlier messages as `history`."
+        raise MessageInvalid(f"the message has the role {found.role!r}; only the user says something", hint=hint)
+    check_message(NormalizedMessage("user", found.text, found.images, name=found.name))
+    return found
+
+
+class _Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What only Reyn knows about a message: the key `reyn` of a dict. The fields are those of `NormalizedMessage`."""
+
+    thoughts: Thoughts | None = None
+    is_summary: bool = False
+    status: Literal["", "truncated", "cancelled", "unknown"] = ""
+    reason: str = ""
+    is_results: bool = False
+    is_from_hook: bool = False
+
+
+_KEYS = {"role", "content", "tool_calls", "tool_call_id", "name", "annotations", "refusal", "reyn"}
+_UNSUPPORTED = {
+    "audio": "Pass the text of the answer; Reyn keeps no audio.",
+    "function_call": "Use `tool_calls`, and messages with the role `tool` for the results.",
+}
 
 
 def _from_dict(message: dict[str, Any], number: int) -> NormalizedMessage:
-    unknown = message.keys() - {"role", "content", "tool_calls", "tool_call_id", "name"}
-    if unknown:
-        raise MessageInvalid(f"message {number} has the unknown key {min(unknown, key=str)!r}")
+    for key in message:
+        if key in _UNSUPPORTED and message[key] is None:
+            continue  # the SDK of OpenAI writes it
+        if key not in _KEYS:
+            hint = _UNSUPPORTED.get(key)
+            raise MessageInvalid(f"message {number} has the unknown key {key!r:.100}", hint=hint)
     role = message.get("role")
-    if role not in ROLES:
-        raise MessageInvalid(f"message {number} has the role {role!r}; use one of {', '.join(ROLES)}")
+    role = "system" if role == "developer" else role
+    if not isinstance(role, str) or role not in ROLES:
+        raise MessageInvalid(f"message {number} has the role {role!r:.100}; use one of {', '.join(ROLES)}")
     text, images = _content_of(message.get("content"), number)
     calls = _calls_of(message.get("tool_calls") or (), number)
-    call_id = message.get("tool_call_id") or ""
-    if not isinstance(call_id, str):
-        raise MessageInvalid(f"message {number}: `tool_call_id` is {call_id!r:.100}, not text")
-    return NormalizedMessage(role, text, images, calls, call_id)
+    texts = {key: message.get(key) or "" for key in ("tool_call_id", "name", "refusal")}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise MessageInvalid(f"message {number}: `{key}` is {value!r:.100}, not text")
+    own = {} if message.get("reyn") is None else message["reyn"]
+    try:
+        found = msgspec.convert(own, _Own)
+    except (TypeError, ValueError) as error:
+        raise MessageInvalid(f"message {number}: `reyn`: {error}") from error
+    return NormalizedMessage(
+        role,  # type: ignore[arg-type]  # one of the roles
+        text or texts["refusal"],
+        images,
+        calls,
+        texts["tool_call_id"],
+        _thoughts_of(found.thoughts, number),
+        texts["name"],
+        _annotations_of(message.get("annotations") or (), number),
+        is_summary=found.is_summary,
+        status=found.status,
+        reason=found.reason,
+        is_results=found.is_results,
+        is_from_hook=found.is_from_hook,
+    )
+
+
+def _annotations_of(annotations: Any, number: int) -> tuple[dict[str, Any], ...]:
+    """Return a copy of the annotations of a message."""
+    if not annotations and isinstance(annotations, list | tuple):
+        return ()
+    if not isinstance(annotations, list | tuple) or not all(isinstance(one, dict) for one in annotations):
+        raise MessageInvalid(f"message {number}: `annotations` is {annotations!r:.100}, not a list of objects")
+    try:
+        return tuple(msgspec.json.decode(msgspec.json.encode(annotations)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MessageInvalid(f"message {number}: `annotations` has no JSON form: {error}") from error
+
+
+def _thoughts_of(thoughts: Any, number: int) -> Thoughts | None:
+    if thoughts is None:
+        return None
+    if not isinstance(thoughts, Thoughts):
+        raise MessageInvalid(f"message {number}: `thoughts` is {thoughts!r:.100}, not `Thoughts`")
+    try:
+        msgspec.json.encode(thoughts)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MessageInvalid(f"message {number}: `thoughts` has no JSON form: {error}") from error
+    return thoughts
 
 
 def _content_of(content: Any, number: int) -> tuple[str, tuple[Image, ...]]:
@@ -172,19 +283,15 @@ def _content_of(content: Any, number: int) -> tuple[str, tuple[Image, ...]]:
         match part:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
+            case {"type": "image_url", "image_url": {"url": str(url)}, "media_type": str(media_type)}:
+                images.append(Image(media_type, url=url))
             case {"type": "image_url", "image_url": {"url": str(url)}}:
                 images.append(image_of_url(url))
+            case {"type": "refusal", "refusal": str(text)}:
+                texts.append(text)
             case _:
                 raise MessageInvalid(f"message {number} has content that is neither text nor an image: {part!r:.200}")
     return "\n".join(texts), tuple(images)
-
-
-def image_of_url(url: str) -> Image:
-    """Return the image at a URL; a `data:` URL holds the image itself."""
-    head, comma, data = url.partition(",")
-    if head.startswith("data:") and comma and head.endswith(";base64"):
-        return Image(media_type=head[5:-7], data=data)
-    return Image(url=url)
 
 
 def _images_of(images: Any) -> tuple[Image, ...]:

@@ -26,7 +26,7 @@ from reyn.context.mutation import (
     ToolResult,
     UserMessage,
 )
-from reyn.journal import digest
+from reyn.journal import canonical, digest
 from reyn.journal.kinds import CallRef, FrameMessage, Part
 from reyn.jsonschema.words import escape_line_ends, one_line
 from reyn.models import ToolCall
@@ -270,9 +270,13 @@ def frame_message(message: NormalizedMessage) -> FrameMessage:
     """Return a message as it is recorded."""
     parts = message.parts or (Part(text=message.text),)
     if message.role in ("system", "user"):
-        return FrameMessage(message.role, parts, summary=message.is_summary, hook=message.is_from_hook)
+        return FrameMessage(
+            message.role, parts, summary=message.is_summary, hook=message.is_from_hook, name=message.name
+        )
     calls = tuple(CallRef(call.id, call.name) for call in message.tool_calls)
-    return FrameMessage(message.role, parts, calls, message.tool_call_id, message.status, message.reason)
+    return FrameMessage(
+        message.role, parts, calls, message.tool_call_id, message.status, message.reason, name=message.name
+    )
 
 
 def normalized(message: FrameMessage) -> NormalizedMessage:
@@ -284,11 +288,11 @@ def normalized(message: FrameMessage) -> NormalizedMessage:
         (),
         calls,
         message.call_id,
-        None,
-        message.parts,
-        message.summary,
-        message.status,
-        message.reason,
+        name=message.name,
+        parts=message.parts,
+        is_summary=message.summary,
+        status=message.status,
+        reason=message.reason,
         is_from_hook=message.hook,
     )
 
@@ -330,6 +334,9 @@ def rendered_message(
         own_thoughts: Returns recorded thoughts if they are those of the model; without it, the message has none.
     """
     if not message.parts:
+        if message.thoughts is not None:  # of a history, which may be that of another model
+            found = None if own_thoughts is None else own_thoughts(canonical(message.thoughts))
+            message = msgspec.structs.replace(message, thoughts=found)
         return message if with_images or not message.images else described(message)
     images = message.images
     if with_images:
@@ -350,6 +357,7 @@ def rendered_message(
         calls,
         message.tool_call_id,
         None if thoughts is None or own_thoughts is None else own_thoughts(content(thoughts)),
+        message.name,
         is_summary=message.is_summary,
         status=message.status,
         reason=message.reason,

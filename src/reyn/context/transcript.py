@@ -140,6 +140,16 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
             self._shape = shape = shape._replace(digest_length=length, digest=chained)
         return shape.digest
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the messages as JSON, in the format of chat completion APIs.
+
+        `history` of a chat, and `NormalizedMessageList(…)`, read them again.
+
+        Raises:
+            MessageInvalid: A message refers to stored content of its run.
+        """
+        return [message.to_dict() for message in self]
+
     def extends(self, other: NormalizedMessageList) -> bool:
         """Return whether this list was made from another list by appending messages.
 
@@ -241,7 +251,8 @@ def normalize(messages: Iterable[Message | dict[str, Any]]) -> NormalizedMessage
     if isinstance(messages, list | tuple) and not messages:
         return NO_MESSAGES
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise MessageInvalid(f"the history is a {type(messages).__name__}; pass a list of messages")
+        hint = "Decode it: `json.loads(text)`." if isinstance(messages, str | bytes) else None
+        raise MessageInvalid(f"the history is a {type(messages).__name__}; pass a list of messages", hint=hint)
     normalized = NormalizedMessageList(normalized_message(message, number) for number, message in enumerate(messages))
     check_closed(normalized)
     return normalized

@@ -24,6 +24,7 @@ code is never reused.
     │   ├── ReturnInvalid          RYN163
     │   ├── CallStopped            RYN164
     │   └── CallImpossible         RYN165
+    │       └── ArgumentsInvalid   RYN166
     ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202

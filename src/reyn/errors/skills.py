@@ -142,6 +142,12 @@ class CallImpossible(SkillError, code="RYN165"):
     hint = "Declare the function with `async def` and await it, or call it from a plain `def`."
 
 
+class ArgumentsInvalid(CallImpossible, TypeError, code="RYN166"):
+    """The arguments of a call do not fit the parameters of the function, as a `TypeError` of Python."""
+
+    hint = "Pass the parameters of the function; options of a call are set with `options(…)`."
+
+
 class ContractError(ReynError, exit_code=2):
     """An input, an answer or a step violates the contract of its phase."""
 

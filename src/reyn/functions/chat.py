@@ -8,13 +8,14 @@ or failed turn keeps the user's message and the results of completed tool calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, overload
 
 from reyn.context import NormalizedMessageList
 from reyn.errors import CallImpossible, surrogate_fault
 from reyn.functions.chat_calls import AbortSignal, ChatDecoration, ChatDefinition, ChatOptions, ChatStream
 from reyn.functions.definition import Decorated
+from reyn.functions.option_names import check_option_names
 from reyn.kernel.world.run_scope import current_scope
 from reyn.skills.values import DEFAULT_ACT_TURNS, ConversationSettings
 
@@ -42,17 +43,12 @@ class LLMChat(Decorated, Generic[P]):
         """Say something. The stream does nothing before it is read or awaited.
 
         Raises:
+            ArgumentsInvalid: The arguments do not fit the parameters.
             MessageInvalid: The message or one of the history is malformed.
             TranscriptInvalid: A tool call of the history does not have exactly one result.
         """
         message, history = self._definition.bind(args, kwargs)
-        options = self._options
-        if options.key is not None and history.length:
-            raise CallImpossible(
-                f"{self._definition.what}: the conversation `{options.key}` has a history of its own",
-                hint="Pass `history`, or a `key`, not both.",
-            )
-        return ChatStream(self._definition, options, message, history)
+        return ChatStream(self._definition, self._options, message, history)
 
     def resume(self, *, raise_limits: Mapping[str, int | None] | None = None) -> ChatStream:
         """Continue a turn that stopped or was interrupted, for instance by the end of the process; stream its reply.
@@ -79,6 +75,7 @@ class LLMChat(Decorated, Generic[P]):
         run_id: str | None = None,
         template_params: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
+        **unknown: Never,
     ) -> LLMChat[P]:
         """Return the chat with options for its calls. The chat itself stays as it is.
 
@@ -89,6 +86,8 @@ class LLMChat(Decorated, Generic[P]):
             template_params: Values of the parameters of the docstring.
             listener: Called with every event of the run once it is durable.
         """
+        known = ("key", "abort", "run_id", "template_params", "listener")
+        check_option_names(unknown, known, f"`options` of {self._definition.what}")
         if key is not None:
             _check_key(key, self._definition.what)
         if abort is not None and not isinstance(abort, AbortSignal):
@@ -153,6 +152,7 @@ def llm_chat(
     toolkit: Sequence[Op] = (),
     runtime: OSRuntime | None = None,
     template_params: Mapping[str, Any] | Sequence[str] | None = None,
+    name: str | None = None,
     memory: bool = True,
     max_tokens: int = ConversationSettings().max_tokens,
     max_act_turns: int = DEFAULT_ACT_TURNS,
@@ -167,7 +167,8 @@ def llm_chat(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Turn a Python function into a conversation with a model. The body of the function is never executed.
 
     The docstring is the system prompt; a system message in the history replaces it. The first parameter of the function
-    is the user's message. A second parameter named `history` takes earlier messages, if the caller keeps them.
+    is the user's message. A second parameter named `history` takes earlier messages: those that the caller keeps, or
+    those that a new conversation with a key begins with.
 
     Args:
         function: The function, if the decorator is used without arguments.
@@ -178,6 +179,8 @@ def llm_chat(function: Callable[..., Any] | None = None, /, **options: Any) -> A
         runtime: The runtime that executes and records calls; default: the project of the current folder.
         template_params: Names of parameters that the docstring contains as `{name}`, or a mapping of names to default
             values.
+        name: The name of its conversations with a key; default: the module and the name of the function. With a name,
+            the function can be moved or renamed, and its conversations go on.
         memory: Whether a conversation with a key has the ops `remember`, `forget` and `compact`.
         max_tokens: The size of a conversation with a key above which a summary replaces older messages.
         max_act_turns: Maximum number of turns of one call in which the model uses tools.
@@ -191,6 +194,7 @@ def llm_chat(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     Raises:
         FunctionInvalid: The function cannot be a conversation.
     """
+    check_option_names(options, [one.name for one in fields(ChatDecoration)], "`@llm_chat`")
     decoration = ChatDecoration(**options)
 
     def decorate(decorated: Callable[P, Any]) -> LLMChat[P]:

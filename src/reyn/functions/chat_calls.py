@@ -17,7 +17,7 @@ from reyn.chat.conversation import ReplyStream
 from reyn.chat.conversation_run import Beginning
 from reyn.chat.recorded import unanswered_error
 from reyn.context import NormalizedMessageList
-from reyn.context.messages import NormalizedMessage, check_message
+from reyn.context.messages import user_message
 from reyn.context.transcript import normalize
 from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.definition import (
@@ -27,17 +27,20 @@ from reyn.functions.definition import (
     Definition,
     check_count,
     check_flag,
+    check_option,
     enclosing,
 )
 from reyn.functions.images import check_image
+from reyn.functions.option_names import arguments_error
 from reyn.journal import digest
 from reyn.kernel.world.inbox import stored_images
 from reyn.kernel.world.run_scope import call_name, current_scope
-from reyn.models import Message
 from reyn.skills import USER_MESSAGE, Skill
+from reyn.skills.names import is_reserved_phase_name, is_valid_name
 from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
 
 if TYPE_CHECKING:
+    from reyn.models import Message
     from reyn.runtime import OSRuntime
 
 REPLY = ArtifactType(
@@ -109,6 +112,7 @@ class ChatOptions(CallOptions):
 class ChatDecoration(Decoration):
     """The arguments of `llm_chat`."""
 
+    name: str | None = None
     memory: bool = True
     max_tokens: int = ConversationSettings().max_tokens
 
@@ -123,6 +127,13 @@ class ChatDefinition(Definition):
     def __init__(self, function: Callable[..., Any], decoration: ChatDecoration) -> None:
         super().__init__(function, decoration)
         self._memory, self._max_tokens = decoration.memory, decoration.max_tokens
+        self._own_name = decoration.name
+        if decoration.name is not None:
+            name: object = decoration.name
+            is_valid = isinstance(name, str) and is_valid_name(name) and not is_reserved_phase_name(name)
+            expected = "a letter, then letters, digits, `_` and `-`, such as `support`"
+            check_option(name, "name", self.what, is_valid=is_valid, expected=expected)
+            self.skill_name = decoration.name
         self._skill_of = lru_cache(MAX_SKILLS)(self._build_skill)
         self._signature = inspect.signature(function)
         names = list(self._signature.parameters)
@@ -139,19 +150,16 @@ class ChatDefinition(Definition):
         """Return message and history of a call.
 
         Raises:
-            TypeError: The arguments do not fit the signature.
+            ArgumentsInvalid: The arguments do not fit the signature.
             MessageInvalid: The message or one of the history is malformed.
             TranscriptInvalid: The history has a tool call without exactly one result.
         """
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise arguments_error(self.what, error, kwargs, self._signature.parameters) from error
         bound.apply_defaults()
-        given = bound.arguments[self.message_name]
-        message = given if isinstance(given, Message) else Message("user", given)
-        text: object = message.text
-        if not isinstance(text, str) or message.role != "user":
-            hint = "Pass a text, or a `Message` of the user."
-            raise CallImpossible(f"{self.what}: the message is a {type(given).__name__}", hint=hint)
-        check_message(NormalizedMessage("user", text))
+        message = user_message(bound.arguments[self.message_name])
         earlier = bound.arguments.get(self.history_name or "") or ()
         history = normalize(earlier)
         # The history of a reply was checked when it came in.
@@ -181,7 +189,8 @@ class ChatDefinition(Definition):
 
     def run_id(self, key: str) -> str:
         """Return the run of the conversation with a key."""
-        return f"{self.skill_name}-{hashlib.sha256(f'{self.place} {key}'.encode()).hexdigest()[:20]}"
+        named = f"{self._own_name or self.place} {key}"
+        return f"{self.skill_name}-{hashlib.sha256(named.encode()).hexdigest()[:20]}"
 
 
 class ChatReply(Reply, frozen=True, tag="reply"):

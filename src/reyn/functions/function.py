@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar, overload
 
 from reyn.errors import CallImpossible
 from reyn.functions import ambient
@@ -23,6 +23,7 @@ from reyn.functions.definition import (
     enclosing,
 )
 from reyn.functions.function_calls import CallResult, FunctionDefinition
+from reyn.functions.option_names import check_option_names
 from reyn.functions.partials import Partial, PartialReader, PartialStream, in_turn, partials
 from reyn.kernel.world.run_scope import RunScope, current_scope
 from reyn.models import Image, Model, ModelFunction
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+DECORATION = tuple(one.name for one in fields(Decoration))
+CALL_OPTIONS = tuple(one.name for one in fields(CallOptions))
 
 _Arguments = tuple[dict[str, Any], list[Image]]
 """The input of a run, and its images."""
@@ -72,6 +75,7 @@ class _Function(Decorated):
         template_params: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        **unknown: Never,
     ) -> Self:
         """Return a copy of the function with options for its calls.
 
@@ -81,6 +85,7 @@ class _Function(Decorated):
             listener: A callback that receives every event of the run after it is durable.
             on_delta: A callback that receives the pieces of a model's answer as they arrive.
         """
+        check_option_names(unknown, CALL_OPTIONS, f"`options` of {self._definition.what}")
         options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
         return type(self)(self._definition, self._options.changed(self._definition.what, **options))
 
@@ -327,6 +332,7 @@ def llm_function(function: Callable[..., Any] | None = None, /, **options: Any) 
         FunctionInvalid: The signature, a type or the docstring cannot be converted to a skill.
         TemplateInvalid: The docstring does not contain a declared template parameter.
     """
+    check_option_names(options, DECORATION, "`@llm_function`")
     decoration = Decoration(**options)
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ from reyn.contract import Contract
 from reyn.errors import FunctionInvalid, SchemaRejected
 from reyn.functions.ambient import close_with_loop
 from reyn.functions.definition import is_text
+from reyn.functions.option_names import check_option_names
 from reyn.models import Message, ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.ops import Op
@@ -92,7 +93,9 @@ class OpenAICompatible:
         max_tokens: int = 1024,
         temperature: float | None = 0,
         effort: Effort | None = None,
+        **unknown: Never,
     ) -> None:
+        check_option_names(unknown, ("model_name", "base_url", "key", "api_key", *_ALLOWED), "`OpenAICompatible`")
         if not is_text(model_name):
             raise FunctionInvalid(
                 f"`OpenAICompatible`: `model_name` is {model_name!r:.100}",

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from reyn.errors import FunctionInvalid, InputInvalid
+from reyn.functions.option_names import arguments_error
 from reyn.functions.types import ConversionError, JsonType, join_schemas, json_type, to_json
 
 _MISSING = inspect.Parameter.empty
@@ -102,7 +103,7 @@ class Signature:
         """Return the arguments of a call as JSON, with defaults.
 
         Raises:
-            TypeError: The arguments do not fit the signature, as for any Python function.
+            ArgumentsInvalid: The arguments do not fit the signature.
             InputInvalid: An argument has no JSON form.
         """
         values = {}
@@ -121,7 +122,10 @@ class Signature:
         names = self._positional
         if names is not None and len(args) == len(names) and not kwargs:  # `inspect` needs ten times as long
             return dict(zip(names, args, strict=True))
-        bound = self._bound.bind(*args, **kwargs)
+        try:
+            bound = self._bound.bind(*args, **kwargs)
+        except TypeError as error:
+            raise arguments_error(self._what, error, kwargs, self._bound.parameters) from error
         bound.apply_defaults()
         return bound.arguments
 

@@ -23,6 +23,7 @@ import msgspec
 from reyn.errors import FunctionInvalid, ImageInvalid, OpInvalid
 from reyn.functions.definition import check_count, check_flag, check_option, is_text
 from reyn.functions.images import IMAGES, attach_image, mentions_image, split_images
+from reyn.functions.option_names import check_option_names
 from reyn.functions.signatures import Signature, check_tool_function, doc_of, function_name, underlying
 from reyn.functions.types import ConversionError, join_schemas, json_type, to_json
 from reyn.journal import check_json
@@ -354,8 +355,12 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Raises:
         FunctionInvalid: The function cannot be a tool.
     """
+    check_option_names(options, _OPTIONS, "`@tool`")
     options["local_names"] = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name classes of the caller
     return partial(Tool, **options) if function is None else Tool(function, **options)
 
+
+_OPTIONS = tuple(inspect.signature(Tool).parameters)[1:-1]
+"""The options of a tool, without the function and the names that annotations may use."""
 
 __all__ = ["Tool", "ToolCallInfo", "current_call", "tool"]

@@ -41,6 +41,13 @@ def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def _to_wire(message: Message) -> dict[str, Any]:
+    wire = _content_to_wire(message)
+    if message.name:
+        wire["name"] = message.name
+    return wire
+
+
+def _content_to_wire(message: Message) -> dict[str, Any]:
     if message.images:
         text = [{"type": "text", "text": message.text}] if message.text else []
         return {"role": message.role, "content": [*text, *_image_parts(message.images)]}

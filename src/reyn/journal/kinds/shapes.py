@@ -124,7 +124,7 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
     `status` is `truncated` for an answer that was aborted, `cancelled` for a call without a result, and `unknown` for
     one that was interrupted and may have taken effect. `summary` is true if the message replaced older ones, `hook` if
-    a hook added it on the user's behalf.
+    a hook added it on the user's behalf. `name` is the name of its author, if a history or a hook has it.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -135,6 +135,7 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
     summary: bool = False
     hook: bool = False
+    name: str = ""
 
 
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
