@@ -298,8 +298,8 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
         step, program = sandboxes.get(f"{name}_step_ms"), sandboxes.get(f"{name}_program_ms", 0.0)
         note = "not available on this machine" if step is None else f"a program {program:.0f} ms"
         results.append(Target(f"python step in {name}, warm, ms", step, 40, note=note, is_optional=True))
-    ratio, note = sandboxes.get("environment_ratio"), f"{FILES} files; {sandboxes.get('environment_ms', 0.0):.0f} ms"
-    results.append(Target("CPU of a step in an environment / without", ratio, 1.5, note=note, is_optional=True))
+    slower, note = sandboxes.get("environment_ratio"), f"{FILES} files; {sandboxes.get('environment_ms', 0.0):.0f} ms"
+    results.append(Target("CPU of a step in an environment / without", slower, 1.5, note=note, is_optional=True))
     print("functions …", file=sys.stderr)
     results += function_targets(min(count, 1000), rounds)
     print("model calls …", file=sys.stderr)
