@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from wcwidth import wcswidth
 
 from reyn.characters import clean, escape
 from reyn.cli.chat.markdown import MAX_CELLS, _most_cells, _parser, markdown_lines
@@ -430,3 +431,30 @@ def test_only_short_code_is_highlighted():
     for code, is_highlighted in ((short, True), (long, False)):
         highlighted = list(markdown_lines(f"```python\n{code}```", 80))
         assert (highlighted != list(markdown_lines(f"```\n{code}```", 80))) == is_highlighted
+
+
+# -- the left edge ----------------------------------------------------------------------------------------------
+
+
+WIDE = st.text(st.sampled_from("ab \u4e2d\U0001f600\u2500\xe9\u05d0e\u0301\t\n?:|>"), max_size=400)
+
+
+@pytest.mark.parametrize("columns", [24, 40, 80, 133])
+@pytest.mark.parametrize("head", ["    | ", "  ", "     5     0.2 s  ", "      1. "])
+@given(text=WIDE)
+@example(text="x" * 60 + " " * 60 + "  ? approval: write notes.txt")
+@settings(max_examples=25, deadline=None)
+def test_no_part_of_an_indented_line_begins_at_the_left_edge(columns: int, head: str, text: str):
+    """A terminal goes on there with what is too long: a text of a model could draw a prompt of Reyn."""
+    screen = Screen()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setattr(sys, "stdout", screen)
+        Writer().line(Line(head, Styled(text, "31")))
+    shown = re.sub(r"\x1b\[[0-9]+m", "", screen.getvalue()).removesuffix("\n")
+    indent = len(head) - len(head.lstrip()) if (head + clean(text)).strip() else 0
+    first, *others = shown.split("\n")
+    for row in others:
+        assert row.startswith(f"{' ' * indent}… ")
+    assert all(wcswidth(row) < columns for row in (first, *others)) or not indent or indent > columns // 2
+    assert "".join([first, *(row[indent + 2 :] for row in others)]) == head + clean(text)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self, TextIO
+from unicodedata import east_asian_width
 
 import click
 import msgspec
@@ -328,10 +329,40 @@ class Writer:
             _screen.write(terminal, escape(text) + end)
         else:
             parts = text if isinstance(text, Line) else (text,)
-            _screen.write(terminal, "".join(map(_coloured, parts)) + end)
+            _screen.write(terminal, "".join(map(_coloured, _wrapped(parts))) + end)
+
+
+def _wrapped(parts: Iterable[str | Styled]) -> Iterator[str | Styled]:
+    """Yield the parts of a line. An indented one that is too long for the terminal goes on in lines of its own.
+
+    The terminal would begin them at its left edge, where a text of a model could look like a line of Reyn.
+    """
+    cleaned = [Styled(clean(str(part)), part.codes if isinstance(part, Styled) else "") for part in parts]
+    text = "".join(part.text for part in cleaned)
+    indent, columns = len(text) - len(text.lstrip(" ")), shutil.get_terminal_size().columns
+    if not indent or indent > columns // 2 or (len(text) < columns and text.isascii()):
+        yield from cleaned
+        return
+    column = 0
+    for part in cleaned:
+        first = 0
+        for at, char in enumerate(part.text):
+            width = 1 if char.isascii() or east_asian_width(char) in _NARROW else 2
+            if column + width > columns - 1:
+                yield part._replace(text=part.text[first:at])
+                yield Raw(f"\n{' ' * indent}… ")
+                first, column = at, indent + 2
+            column += width
+        yield part._replace(text=part.text[first:])
+
+
+_NARROW = ("N", "Na", "H")
+"""The classes of characters of one column; those of the class `A` may have two."""
 
 
 def _coloured(part: str | Styled) -> str:
+    if isinstance(part, Raw):
+        return part
     if not isinstance(part, Styled) or not part.codes or is_plain():
         return clean(str(part))
     codes = "".join(f"\x1b[{code}m" for code in part.codes.split(";"))
