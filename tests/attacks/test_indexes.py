@@ -158,6 +158,16 @@ def test_texts_name_the_skill_that_gave_them(project: Project):
     assert all(path.partition("/")[0] == "given:thief" for path in by_path)
 
 
+@pytest.mark.parametrize("source", ["\0", "a\0b", "a\nb", "\x1b[2J", "\u202e", "\u2028"])
+def test_a_source_that_is_no_name_leaves_an_index_as_it_is(project: Project, source: str):
+    """Some journals cannot store it: the write would not end."""
+    run(project, "owner", write("open"), run_id="o")
+    before = project.journal.documents("all")
+    [refused] = run(project, "thief", write(chunks=[{"text": "x"}, {"text": "y", "source": source}]), run_id="t")
+    assert "printable characters only" in refused["error"]
+    assert project.journal.documents("all") == before
+
+
 @pytest.mark.parametrize("clearing", CLEARING[:2], ids=str)
 def test_texts_replace_texts_alone(project: Project, clearing: dict[str, Any]):
     write_skill(project.root, "owner", {"a": ["end"]}, ops={"a": OPS}, skill_keys="permissions: {index_drop: true}\n")

@@ -127,6 +127,8 @@ class IndexWriteOp(ProjectOp):
         args = self.spec.complete(call.args)
         if ("paths" in args) == ("chunks" in args):
             raise OpFailed("give either `paths` or `chunks`")
+        if not all(chunk.get("source", "").isprintable() for chunk in args.get("chunks", ())):
+            raise OpFailed("a `source` is a name: it has printable characters only")
         verdicts = _write_verdicts(args, env)
         if denied := next((one for one in verdicts if isinstance(one, Denied)), None):
             return denied
