@@ -13,8 +13,9 @@ import subprocess
 import tracemalloc
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from reyn.errors import TooManyRequests
@@ -77,6 +78,35 @@ def test_no_id_tells_whether_a_run_of_another_skill_exists(path: str, tmp_path: 
             body = {"text": "hello", "run_id": "theirs"} if path == "/api/conversations" else body
             response = await http.post(path, json=body)
             assert response.status_code == 404, response.text
+
+    asyncio.run(attempt())
+
+
+NAMING = [
+    (one, field.name)
+    for one in READING
+    for field in (msgspec.structs.fields(one.query) if one.query is not None else ())
+    if field.type is str or type(None) in get_args(field.type)
+]
+"""The parameters that could be the id of a run, or its name."""
+
+
+@pytest.mark.parametrize(("one", "parameter"), NAMING, ids=lambda one: getattr(one, "name", one))
+def test_no_parameter_tells_whether_a_run_of_another_skill_exists(one: Operation, parameter: str, tmp_path: Path):
+    """What exists of others is answered as what does not exist."""
+
+    async def attempt() -> None:
+        async with serving(tmp_path, [go("second"), finish(CANARY), QUESTION]) as served:
+            await two_runs(served)
+            http = served.http(served.token("view", "answer", "start", skills=["asker", "agent:default"]))
+            path = re.sub(r"\{\w+\}", "1", one.path.replace("{run}", "mine").replace("{name}", "asker"))
+            answers = []
+            for value in ("theirs", "nobody", "their", "nobod"):
+                response = await http.get(path, params=PARAMETERS.get(one.name, {}) | {parameter: value})
+                text = re.sub(r'"(updated|at|since)":\d+', "", response.text)
+                answers.append((response.status_code, text.replace(value, "")))
+            assert answers[0] == answers[1]
+            assert answers[2] == answers[3]
 
     asyncio.run(attempt())
 

@@ -71,6 +71,8 @@ def list_runs(call: ApiCall) -> ListedRuns:
     limit = max(1, min(wanted.limit, _MAX_PAGE))
     query = RunQuery(wanted.status, wanted.skill, wanted.since, top=wanted.top, search=wanted.search)
     rows: list[RunRow] = []
+    if wanted.after:
+        call.site.run_for(wanted.after, call.principal)  # a run of another skill is none
     after: str | None = wanted.after
     unindexed = 0
     while after is not None and len(rows) <= limit:  # a token for some skills does not see every run
