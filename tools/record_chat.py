@@ -100,10 +100,14 @@ class Recording:
         self.wait_for_prompt(program, "leaves.")
         return program
 
-    def say(self, program: Program, text: str, answer: str) -> None:
-        """Type a line and wait until the answer is there and the agent waits again."""
+    def say(self, program: Program, text: str, answer: str, *, held: bool = False) -> None:
+        """Type a line and wait until the answer is there and the agent waits again. Enter sends a text that is held."""
         before = str(program.screen).count(answer)
         program.type(f"{text}\r")
+        if held:
+            program.wait_until(lambda screen: "Enter sends it" in screen, "the text that is held")
+            before = str(program.screen).count(answer)
+            program.type("\r")
         self.wait_for_prompt(program, answer, before)
 
     @staticmethod
@@ -123,6 +127,7 @@ class Recording:
         """Keep what a command printed. Hashes, and the numbers of events and blobs, are not part of what it shows."""
         lines = [line.rstrip() for line in text.split("\n")]
         shown = re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip("\n"))
+        shown = re.sub(r"^\d\d:\d\d · ", "17:05 · ", shown, flags=re.MULTILINE)
         shown = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", "…", shown)
         shown = re.sub(r"\b\d+( of \d+)? (events|blobs)\b", r"… \2", shown)
         known = self.sessions.get(name, "")
@@ -147,7 +152,7 @@ def _talk(recording: Recording) -> None:
     chat = recording.chat("--run-id", "kyoto")
     recording.say(chat, "How many days does Kyoto need?", "Arashiyama")
     recording.say(chat, "What do I pack?", "In which season do you travel?")
-    recording.say(chat, "2", "walking shoes")
+    recording.say(chat, "2", "walking shoes", held=True)
     chat.type("\x04")
     recording.keep("question", "reyn chat --run-id kyoto", chat.finish())
 
@@ -163,7 +168,7 @@ def _talk(recording: Recording) -> None:
     recording.keep("kill", "reyn chat --continue", chat.kill() + "\nKilled")
     chat = recording.chat("--continue")
     recording.wait_for_prompt(chat, "In which season do you travel?")
-    recording.say(chat, "1", "For spring")
+    recording.say(chat, "1", "For spring", held=True)
     chat.type("\x04")
     recording.keep("resume", "reyn chat --continue", chat.finish())
 

@@ -111,7 +111,9 @@ def test_the_reply_to_a_later_question_is_not_taken_by_an_older_approval(tmp_pat
     async def talk(rt, chat, approval):
         replied = asyncio.ensure_future(chat.say("choose"))
         await reach(lambda: len(chat.questions) == 2)
-        assert InterventionHandler(chat).handle(text) == "reply"
+        handler = InterventionHandler(chat)
+        assert handler.hold(text).meaning.question.number == 2
+        assert handler.send() == ""
         await replied
         assert [one.question.id for one in chat.questions] == [approval.question.id]
         assert rt.runs.find(approval.run).status == "waiting"
@@ -142,7 +144,7 @@ def test_the_reply_to_a_later_question_is_not_taken_by_an_older_approval(tmp_pat
 def test_an_approval_in_a_conversation_is_named(tmp_path: Path, line: str, is_written: bool):
     async def talk(rt, chat, approval):
         typed = line.format(number=approval.number, id=approval.question.id)
-        ChatCommands(chat, rt, lambda _: None).execute(typed)
+        ChatCommands(chat, rt, lambda _: None, InterventionHandler(chat)).execute(typed)
         is_decided = not any(one.question.id == approval.question.id for one in chat.questions)
         if is_decided:
             await chat.runs.settle()
@@ -158,7 +160,7 @@ def test_a_number_never_names_another_question(tmp_path: Path):
     async def talk(rt, chat, approval):
         (tmp_path / "output").mkdir()
         (tmp_path / TARGET).write_text("new by now\n")  # so that the approved action is not the one that was shown
-        commands = ChatCommands(chat, rt, lambda _: None)
+        commands = ChatCommands(chat, rt, lambda _: None, InterventionHandler(chat))
         commands.execute(f"/approve {approval.number}")
         await reach(lambda: [one.number for one in chat.questions] == [2])
         commands.execute(f"/approve {approval.number}")

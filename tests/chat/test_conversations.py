@@ -539,6 +539,15 @@ async def asked(chat, text: str) -> None:
     await reach(lambda: len(chat.questions))
 
 
+def confirm(chat, text: str) -> str:
+    """Type a text and confirm it; return what it meant."""
+    handler = InterventionHandler(chat)
+    held = handler.hold(text)
+    assert held is not None
+    assert handler.send() == ""
+    return held.meaning.kind
+
+
 async def redirected(chat) -> list[Redirected]:
     await chat.close()
     return [item async for item in chat.items() if isinstance(item, Redirected)]
@@ -560,7 +569,7 @@ def test_a_question_of_the_user_is_answered_by_the_agent_while_a_skill_waits(tmp
             assert handler.handle(text) == "message"
             assert (await answer).text == f"You said: {text.strip()}"
             assert rt.runs.find(open_question.run).status == "waiting"
-            assert handler.handle("blue") == "reply"
+            assert handler.answer("blue") == ""
             await chat.runs.settle()
             await reach(lambda: rt.runs.state(chat.run_id).inbox.background[open_question.run] is not None)
             await rt.runs.replay(chat.run_id)
@@ -617,7 +626,7 @@ def test_a_text_that_can_be_the_reply_of_a_skill_is_the_reply(tmp_path: Path, ke
         async with OSRuntime.open(tmp_path, model=Agent(draw=start_skill("poster"))) as rt, rt.chat() as chat:
             await asked(chat, "draw a poster")
             run_id = chat.questions.first.run
-            assert InterventionHandler(chat).handle(text) == "reply"
+            assert confirm(chat, text) == "answer"
             await chat.runs.settle()
             assert recorded_replies(rt, run_id) == ["what else?" if text == "2" else text]
             assert await redirected(chat) == []
@@ -632,7 +641,7 @@ def test_a_question_of_the_agent_itself_takes_a_question_as_the_reply(tmp_path: 
     async def talk():
         async with OSRuntime.open(tmp_path, model=Agent(hello=ask)) as rt, rt.chat("asker") as chat:
             await asked(chat, "hello")
-            assert InterventionHandler(chat).handle("Which ones are there?") == "reply"
+            assert InterventionHandler(chat).handle("Which ones are there?") == "answer"
             await reach(lambda: not chat.is_busy)
             assert "Which ones are there?" in rt.runs.transcript(chat.run_id)[-1].text
 
@@ -657,7 +666,7 @@ def test_a_conversation_that_is_a_part_of_a_skill_takes_a_question_as_a_message(
         async with OSRuntime.open(tmp_path, model=Talking(begin=start_skill("above"))) as rt, rt.chat() as chat:
             await asked(chat, "begin")
             assert chat.questions.first.question.is_message
-            assert InterventionHandler(chat).handle("why?") == "reply"
+            assert confirm(chat, "why?") == "answer"
             await chat.runs.settle()
             assert [row.status for row in rt.runs.all() if row.skill in ("talking", "above")] == ["finished"] * 2
 

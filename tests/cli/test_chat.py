@@ -616,11 +616,21 @@ def test_a_question_in_a_pipe_goes_to_the_agent_and_the_question_stays_open(here
     output = chat("draw a poster\nWhich ones are there?\n/reply Blue, or not?\n", "--run-id", "c")
     assert output.out == "Drawn.\nMany.\n"
     assert "  → sent to the agent, which answers when this turn is over: it is a question\n" in output.err
-    assert "    still open: Which colour? (/reply TEXT replies with TEXT)\n" in output.err
+    assert "    still open: Which colour? (/answer TEXT answers it)\n" in output.err
     with SyncRuntime.open(here) as rt:
         assert recorded_replies(rt, "c.1.1.1") == ["Blue, or not?"]
     assert reyn("verify", "c").code == 0
     assert reyn("replay", "c").code == 0
+
+
+def test_a_pipe_answers_a_question_that_takes_any_text_by_a_command_alone(here: Path, chat, reyn):
+    skills(here, "poster", poster=COLOUR)
+    write_answers(here, run_skill("poster"), finish("drawn"), reply("Drawn."), reply("You are welcome."))
+    output = chat("draw a poster\nThanks, that is all for now.\n/answer blue\n", "--run-id", "c")
+    assert output.out == "Drawn.\nYou are welcome.\n"
+    assert "the question takes any text, so an answer is marked as one\n" in output.err
+    with SyncRuntime.open(here) as rt:
+        assert recorded_replies(rt, "c.1.1.1") == ["blue"]
 
 
 def test_reply_and_say_work_with_json(here: Path, chat):
@@ -669,10 +679,24 @@ def test_a_question_at_a_terminal_is_answered_while_a_skill_in_the_background_wa
         seen = terminal.wait_for("Started.")
         if "Which colour?" not in seen:
             terminal.wait_for("Which colour?")
+        terminal.wait_for("1. poster asks: Which colour?")
+        terminal.type("Thanks, that is all for now.\r")
+        terminal.wait_for("answer to poster: Thanks, that is all for now.")
+        terminal.wait_for("Enter sends it, /say sends it to default instead, /back takes it back")
+        terminal.type("/back\r")
+        terminal.wait_for("taken back: Thanks, that is all for now.")
+        terminal.type("no\r")
+        terminal.wait_for("answer to poster: no")
+        terminal.type("\x03")
+        terminal.wait_for("taken back: no")
         terminal.type("Which ones are there?\r")
+        terminal.wait_for("message to default: Which ones are there?")
+        terminal.type("\r")
         terminal.wait_for("sent to the agent: it is a question")
         terminal.wait_for("Many colours.")
-        terminal.type("/reply blue?\r")
+        terminal.type("blue and green\r")
+        terminal.wait_for("answer to poster: blue and green")
+        terminal.type("\r")
         terminal.wait_for("It is ready.")
         terminal.type("/quit\r")
         assert terminal.end().code == 0
@@ -680,4 +704,4 @@ def test_a_question_at_a_terminal_is_answered_while_a_skill_in_the_background_wa
     assert roles == ["user", "agent", "user", "agent", "run", "agent"]
     with SyncRuntime.open(here) as rt:
         [background] = [row.run_id for row in rt.runs.all() if row.skill == "poster"]
-        assert recorded_replies(rt, background) == ["blue?"]
+        assert recorded_replies(rt, background) == ["blue and green"]

@@ -63,6 +63,7 @@ ONLY_EMBEDDED = {
     "Runs.transcript": "its messages refer to stored content; `conversations.messages` has their texts",
     "Runs.files": "an object that opens files; `changed_files` and `undo` are its operations",
     "Runs.import_": OWNER,
+    "Runs.open_questions": "`/api/questions` has what pages show of them",
     "Runs.edit_draft": "the server sends the draft with the question",
     "Project.notify": OWNER,
     "Runs.index": "searches and workers of the server index runs",

@@ -83,6 +83,7 @@ OF_RUNS: list[Valid] = [
 ]
 OF_CONVERSATIONS: list[Valid] = [
     ("begin_conversation", {}, {}, {"text": "hi", "run_id": "c"}),
+    ("interpret", {"run": "c"}, {}, {"text": "bye"}),
     ("say", {"run": "c"}, {}, {"text": "bye"}),
     ("get_conversation", {"run": "c"}, {}, None),
     ("list_conversations", {}, {"limit": 3}, None),

@@ -23,12 +23,14 @@ from reyn.chat.items import (
     SkillStarted,
     Stopped,
 )
+from reyn.chat.meaning import Meaning
 from reyn.chat.opening import open_conversation
 from reyn.chat.sync import SyncConversation
 
 __all__ = [
     "ChatItem",
     "Conversation",
+    "Meaning",
     "MessageReceived",
     "OpFinished",
     "OpRequested",

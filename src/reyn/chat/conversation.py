@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from reyn.chat.conversation_run import ConversationRun
 from reyn.chat.items import ChatItem
+from reyn.chat.meaning import Meaning, meaning_of
 from reyn.chat.recorded import CONTINUE_THERE, left_error
 from reyn.chat.unread import UnsentMessage
 from reyn.context.messages import user_message
 from reyn.errors import RunBusy
 from reyn.journal import ENDED, kinds
-from reyn.journal.kinds import AGENT_PREFIX
 from reyn.runtime.conversations import checked_message
 from reyn.streams import ItemStream
 
@@ -48,6 +48,7 @@ class Conversation(ConversationRun):
     - `post` sends a message without waiting for the reply.
     - `items` streams the conversation's items: messages, deltas, ops, skills, questions, replies.
     - `answer` replies to a question of the conversation or of one of its runs.
+    - `interpret` tells whether a text of the user is such an answer or a message.
     - `abort` stops the reply in progress.
 
     Attributes:
@@ -307,6 +308,13 @@ class Conversation(ConversationRun):
         """Give the conversation a title; an empty one removes it."""
         self._runtime.conversations.rename(self.run_id, title, by=self._by)
 
+    def interpret(self, text: str) -> Meaning:
+        """Return what a text of the user means: the answer to the oldest open question, or a message. It does nothing.
+
+        Send an answer with `answer(meaning.question, meaning.value)`, a message with `say` or `post`.
+        """
+        return meaning_of(text, self.questions)
+
     def answer(self, question: QuestionAsked, value: Any) -> None:
         """Reply to a question of the conversation or of one of its runs.
 
@@ -319,8 +327,3 @@ class Conversation(ConversationRun):
         self.questions.wake(question.run)
         if not self.runs.is_executing(question.run):
             self._is_ready.clear()  # the turn continues
-
-    def is_of_agent(self, run: str) -> bool:
-        """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
-        row = None if run == self.run_id else self._runtime.services.journal.find(run)
-        return run == self.run_id or (row is not None and row.skill.startswith(AGENT_PREFIX))

@@ -312,7 +312,8 @@ class ConversationRun:
             self._turn.abort_reason = None  # there was no turn to abort
             self._repeat()
         else:
-            self.publish(self.questions.open(run_id, question))
+            row = self._runtime.services.journal.find(run_id)
+            self.publish(self.questions.open(run_id, question, row.skill if row is not None else ""))
         self._is_ready.set()
         try:
             return await self.questions.sleep(run_id)

@@ -85,11 +85,13 @@ class QuestionAsked(Item, frozen=True, tag="question"):
         run: The run of the conversation or one of its sub-runs.
         question: The question.
         number: Names the question in this conversation, until it is closed. No other question gets the number.
+        skill: The skill of the run that asks; `agent:NAME` for an agent.
     """
 
     run: str
     question: Question
     number: int = 0
+    skill: str = ""
 
 
 class Redirected(Item, frozen=True, tag="redirected"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.items import Reply, Stopped
+from reyn.chat.items import QuestionAsked, Reply, Stopped
 from reyn.config import Sizes
 from reyn.context.histories import HISTORIES, RenderedMessages, detached, outside
 from reyn.context.render import rendered_message
@@ -89,6 +89,12 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
         case {"control": _, "artifact": {"data": {"text": str(text)}}}:
             return msgspec.structs.replace(rendered, text=text)
     return rendered
+
+
+def asked_in(runtime: OSRuntime, run_id: str) -> list[QuestionAsked]:
+    """Return the open questions of a conversation and of its runs from the journal, the oldest first."""
+    asked = [one for one in runtime.runs.open_questions(run_id) if not one.is_answered]
+    return [QuestionAsked(one.run_id, one.question, number, one.row.skill) for number, one in enumerate(asked, start=1)]
 
 
 def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:

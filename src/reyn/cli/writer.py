@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self, TextIO
 from unicodedata import east_asian_width
@@ -329,44 +331,111 @@ class Writer:
             _screen.write(terminal, escape(text) + end)
         else:
             parts = text if isinstance(text, Line) else (text,)
-            _screen.write(terminal, "".join(map(_coloured, _wrapped(parts))) + end)
+            columns = _columns(terminal)
+            lines = wrapped([Styled(clean(str(part)), _codes_of(part)) for part in parts], columns)
+            _screen.write(terminal, "\n".join("".join(map(_coloured, line)) for line in lines) + end)
 
 
-def _wrapped(parts: Iterable[str | Styled]) -> Iterator[str | Styled]:
-    """Yield the parts of a line. An indented one that is too long for the terminal goes on in lines of its own.
+def _indented_rows(text: str, indent: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Yield the rows of an indented line that is too long: it goes on below its indentation.
 
     The terminal would begin them at its left edge, where a text of a model could look like a line of Reyn.
     """
-    cleaned = [Styled(clean(str(part)), part.codes if isinstance(part, Styled) else "") for part in parts]
-    text = "".join(part.text for part in cleaned)
-    indent, columns = len(text) - len(text.lstrip(" ")), shutil.get_terminal_size().columns
-    if not indent or indent > columns // 2 or (len(text) < columns and text.isascii()):
-        yield from cleaned
-        return
-    column = 0
-    for part in cleaned:
-        first = 0
-        for at, char in enumerate(part.text):
-            width = 1 if char.isascii() or east_asian_width(char) in _NARROW else 2
-            if column + width > columns - 1:
-                yield part._replace(text=part.text[first:at])
-                yield Raw(f"\n{' ' * indent}… ")
-                first, column = at, indent + 2
-            column += width
-        yield part._replace(text=part.text[first:])
+    first, column, blank = 0, 0, -1
+    for at, char in enumerate(text):
+        width = 1 if char.isascii() or east_asian_width(char) in _NARROW else 2
+        if column + width > columns - 1:
+            fits = blank >= first and indent + 2 + _width(text[blank + 1 : at]) + width < columns
+            cut = blank + 1 if fits else at
+            yield first, cut
+            first, column = cut, indent + 2 + _width(text[cut:at])
+        column += width
+        if char == " " and at >= indent:
+            blank = at
+    yield first, len(text)
 
 
 _NARROW = ("N", "Na", "H")
 """The classes of characters of one column; those of the class `A` may have two."""
 
 
-def _coloured(part: str | Styled) -> str:
-    if isinstance(part, Raw):
-        return part
-    if not isinstance(part, Styled) or not part.codes or is_plain():
-        return clean(str(part))
+def _codes_of(part: str | Styled) -> str:
+    return part.codes if isinstance(part, Styled) and not is_plain() else ""
+
+
+def _coloured(part: Styled) -> str:
+    if not part.codes:
+        return part.text
     codes = "".join(f"\x1b[{code}m" for code in part.codes.split(";"))
-    return f"{codes}{clean(part.text)}\x1b[0m"
+    return f"{codes}{part.text}\x1b[0m"
+
+
+# -- long lines -----------------------------------------------------------------------------------------------
+
+_MIN_COLUMNS = 20
+"""Narrower terminals break lines themselves."""
+
+
+def _columns(terminal: TextIO) -> int:
+    """Return the width of a terminal."""
+    try:
+        size = os.get_terminal_size(terminal.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        size = 0
+    return shutil.get_terminal_size().columns if "COLUMNS" in os.environ or not size else size
+
+
+def wrapped(parts: Sequence[Styled], columns: int) -> list[list[Styled]]:
+    """Break a line between words where it is wider than a terminal. A longer word stays whole.
+
+    Args:
+        parts: The parts of the line, clean.
+        columns: The width of the terminal; 0 if it is unknown.
+    """
+    text = "".join(part.text for part in parts)
+    if columns < _MIN_COLUMNS or len(text) < columns // 2 or (text.isascii() and len(text) < columns):
+        return [list(parts)]
+    indent = len(text) - len(text.lstrip(" "))
+    if indent and indent <= columns // 2:
+        margin = Styled(f"{' ' * indent}… ")
+        rows = [list(_between(parts, start, stop)) for start, stop in _indented_rows(text, indent, columns)]
+        return [rows[0], *([margin, *row] for row in rows[1:])]
+    rows, at = [], 0
+    for start, stop in _breaks(text, 0, columns):
+        rows.append(list(_between(parts, at, start)))
+        at = stop
+    return [*rows, list(_between(parts, at, len(text)))]
+
+
+def _breaks(text: str, margin: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Yield where a line is broken: the beginning and the end of the blanks there."""
+    used, blank = 0, None
+    for word in re.finditer(r"(\s*)(\S+)", text):
+        width = _width(word[0])
+        if blank is not None and word[1] and used + width > columns:
+            yield word.start(1), word.end(1)
+            used, width = margin, _width(word[2])
+        used, blank = used + width, word
+    # Blanks at the end are not shown.
+
+
+def _between(parts: Sequence[Styled], start: int, stop: int) -> Iterator[Styled]:
+    """Yield what the parts have between two positions of their text."""
+    at = 0
+    for part in parts:
+        if piece := part.text[max(0, start - at) : max(0, stop - at)]:
+            yield Styled(piece, part.codes)
+        at += len(part.text)
+
+
+def _width(text: str) -> int:
+    """Return how many columns a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_WIDTHS.get(unicodedata.east_asian_width(char), 1) * (not unicodedata.combining(char)) for char in text)
+
+
+_WIDTHS = {"W": 2, "F": 2}
 
 
 out = Writer()

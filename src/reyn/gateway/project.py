@@ -8,6 +8,7 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from reyn._version import __version__
+from reyn.chat.meaning import Meaning, meaning_of
 from reyn.chat.services.snapshot_journal import (
     RecordedConversation,
     RecordedMessage,
@@ -195,6 +196,23 @@ async def say(call: ApiCall) -> Begun:
     return Begun(run)
 
 
+class TypedText(msgspec.Struct, forbid_unknown_fields=True):
+    """A text that a user typed in a conversation."""
+
+    text: str
+
+
+@operation("POST", "/api/conversations/{run}/meaning", "view", body=TypedText, result=Meaning)
+def interpret(call: ApiCall) -> Meaning:
+    """Return what a text means: the answer to the oldest open question, or a message. Nothing is sent.
+
+    Send an answer to the run of the question with `/api/runs/{run}/answer`, a message with the operation before.
+    """
+    from reyn.chat.recorded import asked_in
+
+    return meaning_of(call.body.text, asked_in(call.site.runtime, call.run))
+
+
 class Abort(msgspec.Struct, forbid_unknown_fields=True):
     """Why a reply is stopped."""
 
@@ -298,6 +316,7 @@ PROJECT_OPERATIONS = (
     begin_conversation,
     get_conversation,
     say,
+    interpret,
     abort,
     edit_message,
     rename_conversation,

@@ -96,16 +96,12 @@ class QuestionFilter(msgspec.Struct):
 @operation("GET", "/api/questions", "view", query=QuestionFilter, result=list[AskedQuestion])
 def list_questions(call: ApiCall) -> list[AskedQuestion]:
     """List the open questions and approvals, the oldest first. What a conversation waits for is no question."""
-    runtime, run = call.site.runtime, call.query.run
-    found = []
-    for row in runtime.runs.select(RunQuery(("waiting",), prefix=run)):
-        is_asked = row.wait is not None and row.wait.run is None and not row.wait.is_message
-        if not is_asked or (run and not f"{row.run_id}.".startswith(f"{run}.")):
-            continue
-        asked = runtime.runs.open_question(row)
-        if asked is not None and call.principal.sees(runtime.runs.root_run(row).skill):
-            found.append(question_view(runtime, asked))
-    return sorted(found, key=lambda one: one.since)
+    runtime = call.site.runtime
+    return [
+        question_view(runtime, asked)
+        for asked in runtime.runs.open_questions(call.query.run)
+        if call.principal.sees(runtime.runs.root_run(asked.row).skill)
+    ]
 
 
 # -- one run ------------------------------------------------------------------------------------------

@@ -151,6 +151,19 @@ class RecordedRuns:
         """Return the open question of a run or of one of its descendants."""
         return open_question(self._journal, row)
 
+    def open_questions(self, run: str = "") -> list[OpenQuestion]:
+        """Return the open questions and approvals, the oldest first. What a conversation waits for is no question.
+
+        Args:
+            run: Only those of this run and the runs below it.
+        """
+        found = []
+        for row in self.select(RunQuery(("waiting",), prefix=run)):
+            is_own = row.wait is not None and row.wait.run is None and not row.wait.is_message
+            if is_own and (not run or f"{row.run_id}.".startswith(f"{run}.")):
+                found += [one for one in (self.open_question(row),) if one is not None]
+        return sorted(found, key=lambda one: one.row.updated)
+
     def question_text(self, question: OpenQuestion) -> str:
         """Return the text of a question. Unlike its `message`, the preview of an approval is not truncated."""
         return question_text(self._journal, question)

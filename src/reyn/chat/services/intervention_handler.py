@@ -1,28 +1,22 @@
-"""Decide what a user means while a question is open: a reply to it, or a message to the agent.
+"""Take what the user types in a conversation: hold it while a question is open, then send it as what it means.
 
-A text never replies to a question that authorises an effect: the user names such a question (`reply_to`).
+`reyn.chat.meaning` decides what a text means.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from reyn.chat.items import ChatItem, QuestionAsked, Redirected
+from reyn.chat.meaning import Meaning, checked_answer, chosen_suggestion, meaning_of
 from reyn.errors import QuestionUnknown, ReplyInvalid
-from reyn.journal.family import parse_reply
-from reyn.kernel.world.inbox import answer_error
 
 if TYPE_CHECKING:
     from reyn.chat.services.intervention_registry import InterventionRegistry
     from reyn.chat.services.skill_runner import SkillRunner
-    from reyn.journal.kinds import Question
 
-_MAX_QUESTION = 300
-"""Longer texts are content, even if they end with a question mark."""
-_ENDS_AS_QUESTION = re.compile(r"[?？؟‽⁇⁈⁉][!！\s\"'”’»›)\]}」』）】》]*\Z")  # noqa: RUF001 - these very characters
-_QUOTES = "\"'“”„‘’‚«»‹›「」『』"  # noqa: RUF001 - these very characters
+_UNCERTAIN = "the question takes any text, so an answer is marked as one"
 
 
 class OpenConversation(Protocol):
@@ -34,12 +28,23 @@ class OpenConversation(Protocol):
     def runs(self) -> SkillRunner: ...
     def post(self, text: str) -> None: ...
     def publish(self, item: ChatItem) -> None: ...
-    def is_of_agent(self, run: str) -> bool: ...
     def answer(self, question: QuestionAsked, value: Any) -> None: ...
 
 
+class HeldText:
+    """A text that was typed while a question was open, and what it means. It has no effect until it is sent."""
+
+    def __init__(self, text: str, meaning: Meaning) -> None:
+        self.text = text
+        self.meaning = meaning
+
+
 class InterventionHandler:
-    """Takes what the user types in a conversation."""
+    """Takes what the user types in a conversation.
+
+    Attributes:
+        held: The text that is held.
+    """
 
     def __init__(self, conversation: OpenConversation, say: Callable[[str], None] | None = None) -> None:
         """Take what the user types.
@@ -50,25 +55,116 @@ class InterventionHandler:
         """
         self._conversation = conversation
         self._say = say or conversation.post
+        self.held: HeldText | None = None
 
-    def handle(self, text: str) -> Literal["message", "reply"]:
-        """Reply to the oldest open question if the text can be the reply, else say it to the agent. Nothing is lost.
+    def handle(self, text: str) -> Literal["message", "answer"]:
+        """Answer the oldest open question if the text can only be the answer, else say it to the agent.
 
-        Approvals take no text, whatever it is; they are named, see `reply_to`.
+        Approvals take no text, whatever it is; they are named, see `answer`.
         A `Redirected` in the conversation's stream reports a text that went to the agent although a question is open.
 
         Raises:
             InputInvalid: The text is blank or too long.
         """
-        question = self._conversation.questions.oldest(must_be_named=False)
-        if question is not None:
-            chosen = _chosen(question.question, text.strip())
-            reason = "it is a question" if self._is_question_back(question, chosen) else self._reply(question, chosen)
-            if not reason:
-                return "reply"
+        meaning = meaning_of(text, self._conversation.questions)
+        if meaning.kind == "answer" and not meaning.is_certain:
+            meaning = Meaning("message", meaning.question, reason=_UNCERTAIN)
+        return self._send(text, meaning)
+
+    def hold(self, text: str) -> HeldText | None:
+        """Hold a text while a question is open that takes texts; else send it. Returns what is held.
+
+        Raises:
+            InputInvalid: The text is blank or too long.
+        """
+        self.held = None
+        meaning = meaning_of(text, self._conversation.questions)
+        if meaning.question is None or meaning.question.question.must_be_named:
+            self._send(text, meaning)
         else:
-            question = self._conversation.questions.oldest(must_be_named=True)
-            reason = "it does not name the approval"
+            self.held = HeldText(text, meaning)
+        return self.held
+
+    def take_back(self) -> str:
+        """Drop the text that is held, and return it; empty if none is."""
+        held, self.held = self.held, None
+        return held.text if held is not None else ""
+
+    def send(self) -> str:
+        """Send the text that is held as what it means; return why that is not possible."""
+        held, self.held = self.held, None
+        if held is None:
+            return "nothing is held"
+        if held.meaning.kind == "answer" and held.meaning.question is not None:
+            return self._answer(held.meaning.question, held.meaning.value)
+        self._send(held.text, held.meaning)
+        return ""
+
+    def say(self, text: str = "") -> str:
+        """Send a text to the agent, by default the one that is held; return why that is not possible."""
+        text = text or self.take_back()
+        self.held = None
+        if not text:
+            return "there is no text to send"
+        self._say(text)
+        return ""
+
+    def answer(self, text: str = "") -> str:
+        """Answer an open question with a text, by default the one that is held; return why that is not possible.
+
+        The text can begin with the number or the id of the question. Otherwise it answers the oldest one, unless that
+        is an approval, which must be named.
+        """
+        text = text.strip() or self.take_back().strip()
+        self.held = None
+        name, _, value = text.partition(" ")
+        named = self._conversation.questions.named(name)
+        oldest = self._conversation.questions.oldest(must_be_named=False)
+        if named is not None and (value.strip() or oldest is None):
+            return self.reply_to(name, value)
+        if value.strip() and (name.isdigit() or name.startswith("ask-")):  # not the text of another question
+            return f"no question `{name}` is open; /reply takes a text as it is"
+        if oldest is None:
+            open_one = self._conversation.questions.oldest(must_be_named=True)
+            return "no question is open" if open_one is None else f"approval {open_one.number} is not named"
+        return self._checked(oldest, text, takes_numbers=True)
+
+    def reply(self, text: str) -> str:
+        """Answer the oldest open question with exactly this text; return why it cannot be the answer."""
+        question = self._conversation.questions.oldest(must_be_named=False)
+        if question is None:
+            named = self._conversation.questions.oldest(must_be_named=True)
+            return "no question is open" if named is None else f"approval {named.number} is not named"
+        return self._checked(question, text)
+
+    def reply_to(self, name: str, text: str) -> str:
+        """Answer the open question with a number or an id; return why the text cannot be the answer."""
+        question = self._conversation.questions.named(name)
+        if question is None:
+            return f"no question `{name}` is open"
+        return self._checked(question, text, takes_numbers=not question.question.must_be_named)
+
+    def _checked(self, question: QuestionAsked, text: str, *, takes_numbers: bool = False) -> str:
+        """Answer a question; return why the text cannot be the answer."""
+        chosen = chosen_suggestion(question.question, text.strip()) if takes_numbers else None
+        value, fault = checked_answer(question.question, text.strip() if chosen is None else chosen)
+        return fault or self._answer(question, value)
+
+    def _answer(self, question: QuestionAsked, value: Any) -> str:
+        try:
+            self._conversation.answer(question, value)
+        except ReplyInvalid as error:
+            return error.message
+        except QuestionUnknown as error:  # another process answered
+            self._conversation.questions.close(question.run, question.question.id)
+            return error.message
+        return ""
+
+    def _send(self, text: str, meaning: Meaning) -> Literal["message", "answer"]:
+        """Answer the question, or say the text to the agent. Nothing is lost."""
+        question, reason = meaning.question, meaning.reason
+        if meaning.kind == "answer" and question is not None and not (reason := self._answer(question, meaning.value)):
+            return "answer"
         self._say(text)
         if question is None or (question.question.must_be_named and not self._concerns(question, text.strip())):
             return "message"
@@ -81,76 +177,6 @@ class InterventionHandler:
 
     def _concerns(self, question: QuestionAsked, text: str) -> bool:
         """Return whether a user may have meant an approval: the text could be its reply, or the turn waits for it."""
-        could_reply = not _fault(question.question, _chosen(question.question, text))
+        chosen = chosen_suggestion(question.question, text)
+        could_reply = not checked_answer(question.question, text if chosen is None else chosen)[1]
         return could_reply or not self._conversation.runs.is_executing(question.run)
-
-    def reply(self, text: str) -> str:
-        """Reply to the oldest open question with exactly this text; return why it cannot be the reply."""
-        question = self._conversation.questions.oldest(must_be_named=False)
-        if question is None:
-            named = self._conversation.questions.oldest(must_be_named=True)
-            return "no question is open" if named is None else f"approval {named.number} is not named"
-        return self._reply(question, text.strip())
-
-    def reply_to(self, name: str, text: str) -> str:
-        """Reply to the open question with a number or an id; return why the text cannot be the reply."""
-        question = self._conversation.questions.named(name)
-        if question is None:
-            return f"no question `{name}` is open"
-        return self._reply(question, text.strip())
-
-    def _is_question_back(self, asked: QuestionAsked, text: str) -> bool:
-        """Return whether a text is a question of the user and not the reply to a question of a skill.
-
-        A skill takes any text as the value that it asked for. An agent reads it, and can answer a question.
-        """
-        wait = asked.question
-        if wait.is_message or text in wait.suggestions or not _is_question(text):
-            return False
-        # If the question accepts only texts that end with a question mark, the text is the reply.
-        without_mark = _ENDS_AS_QUESTION.sub(".", text)
-        accepts_any = all(_fault(wait, one) == "" for one in (text, without_mark))
-        return accepts_any and not wait.is_approval and not self._conversation.is_of_agent(asked.run)
-
-    def _reply(self, question: QuestionAsked, text: str) -> str:
-        """Reply to a question; return why the text cannot be the reply."""
-        wait = question.question
-        if fault := _fault(wait, text):
-            return fault
-        try:
-            self._conversation.answer(question, parse_reply(wait, text))
-        except ReplyInvalid as error:
-            return error.message
-        except QuestionUnknown as error:  # another process replied
-            self._conversation.questions.close(question.run, wait.id)
-            return error.message
-        return ""
-
-
-def _chosen(wait: Question, text: str) -> str:
-    """Return the suggestion that a number selects, else the text."""
-    if text.isascii() and text.isdigit() and len(text) < 4 and 0 < int(text) <= len(wait.suggestions):
-        return wait.suggestions[int(text) - 1]
-    return text
-
-
-def _fault(wait: Question, text: str) -> str:
-    """Return why a text cannot be the reply to a question; empty if it can."""
-    try:
-        return answer_error(wait, wait.id, parse_reply(wait, text))
-    except ReplyInvalid as error:
-        return error.message
-
-
-def _is_question(text: str) -> bool:
-    """Return whether a text is one short line that ends with a question mark.
-
-    A quotation is none, nor is a single word with other characters than letters, such as an address or a pattern.
-    """
-    mark = _ENDS_AS_QUESTION.search(text)
-    if mark is None or len(text) > _MAX_QUESTION or len(text.splitlines()) != 1:
-        return False
-    is_quotation = text[:1] in _QUOTES and text[-1:] in _QUOTES
-    words = text[: mark.start()].lstrip("([{¿¡")
-    is_language = " " in words or all(not one.isascii() or one.isalpha() or one in "'-" for one in words)
-    return is_language and not is_quotation

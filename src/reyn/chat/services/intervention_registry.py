@@ -64,10 +64,11 @@ class InterventionRegistry:
         if (asleep := self._asleep.pop(run, None)) is not None and not asleep.done():
             asleep.set_result(LATER)
 
-    def open(self, run: str, question: Question) -> QuestionAsked:
-        """Add a question."""
+    def open(self, run: str, question: Question, skill: str) -> QuestionAsked:
+        """Add a question of a run of a skill."""
         key = (run, question.id)
-        asked = self._open[key] = QuestionAsked(run, question, self._numbers.setdefault(key, len(self._numbers) + 1))
+        number = self._numbers.setdefault(key, len(self._numbers) + 1)
+        asked = self._open[key] = QuestionAsked(run, question, number, skill)
         self._has_some.set()
         return asked
 

@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING
 
 from reyn.chat.services.budget_gateway import spending_of
 from reyn.chat.services.compaction_controller import compactions
-from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.memory_service import MemoryService
 from reyn.chat.services.router_host_adapter import RouterView, router_view
 from reyn.cli.output import charge_text, short
 from reyn.errors import ReynError
 from reyn.journal.results import tokens_text
+from reyn.jsonschema.words import one_line
 from reyn.kernel.visit.waits import printable
 from reyn.runs.usage import budget_text
 
 if TYPE_CHECKING:
     from reyn.chat import Conversation
+    from reyn.chat.services.intervention_handler import InterventionHandler
     from reyn.runtime import OSRuntime
 
 CHAT_COMMANDS = {
     "/help": "list the commands",
+    "/answer": "[NUMBER] TEXT: answer the oldest open question, or the one with this number",
+    "/reply": "TEXT: answer the oldest open question with exactly this text",
     "/say": "TEXT: talk to the agent while a question is open",
-    "/reply": "TEXT: reply to the oldest open question with exactly this text",
-    "/answer": "NUMBER VALUE: reply to the open question with this number",
+    "/back": "take back the text that is not sent yet",
+    "/stop": "stop the reply, and cancel the skill that it waits for",
     "/approve": "NUMBER [always]: approve what the question with this number shows",
     "/reject": "NUMBER [REMARK]: reject it",
     "/edit": "NUMBER JSON: replace the op or the artifact that it shows; without JSON, print it",
@@ -53,7 +56,7 @@ class ChatCommands:
         conversation: Conversation,
         runtime: OSRuntime,
         echo: Callable[[str], None],
-        say: Callable[[str], None] | None = None,
+        handler: InterventionHandler,
     ) -> None:
         """Execute commands.
 
@@ -61,9 +64,9 @@ class ChatCommands:
             conversation: The conversation.
             runtime: The runtime that it belongs to.
             echo: Prints a line.
-            say: Sends a message to the agent; by default, without waiting for the reply.
+            handler: Takes what the user types; it holds the text that is not sent yet.
         """
-        self._send = say or conversation.post
+        self._handler = handler
         self._conversation = conversation
         self._runtime = runtime
         self._echo = echo
@@ -88,17 +91,31 @@ class ChatCommands:
             self._echo(f"  {name:<12} {summary}")
 
     def _say(self, text: str) -> None:
-        self._send(text)
+        if fault := self._handler.say(text):
+            self._echo(f"  ! not sent: {fault}")
+
+    def _back(self, _: str) -> None:
+        text = self._handler.take_back()
+        self._echo(f"  taken back: {short(one_line(text), 100)}" if text else "  ! there is nothing to take back")
+
+    def _stop(self, _: str) -> None:
+        if self._conversation.is_busy:
+            self._conversation.abort("stopped by the user")
+        else:
+            self._echo("  ! no reply is in progress")
 
     def _reply(self, text: str) -> None:
-        if fault := InterventionHandler(self._conversation).reply(text):
+        if fault := self._handler.reply(text):
             self._echo(f"  ! not replied: {short(fault, 200)}")
 
     def _answer(self, argument: str) -> None:
-        name, value = [*argument.split(maxsplit=1), ""][:2]
-        if not name:
-            self._echo("  ! name the question by its number; /questions lists them")
-        elif fault := InterventionHandler(self._conversation).reply_to(name, value):
+        self._print_fault(self._handler.answer(argument))
+
+    def _answer_named(self, name: str, text: str) -> None:
+        self._print_fault(self._handler.reply_to(name, text))
+
+    def _print_fault(self, fault: str) -> None:
+        if fault:
             self._echo(f"  ! not replied: {short(fault, 200)}; /questions lists the open questions")
 
     def _approve(self, argument: str) -> None:
@@ -106,11 +123,11 @@ class ChatCommands:
         if rest.strip() not in ("", "always"):
             self._echo("  ! use `/approve NUMBER`, or `/approve NUMBER always`")
             return
-        self._answer(f'{name} {{"decision": "approve", "always": true}}' if rest else f"{name} approve")
+        self._answer_named(name, '{"decision": "approve", "always": true}' if rest else "approve")
 
     def _reject(self, argument: str) -> None:
         name, _, remark = argument.partition(" ")
-        self._answer(f"{name} reject {remark}")
+        self._answer_named(name, f"reject {remark}")
 
     _deny = _reject
 
@@ -121,7 +138,7 @@ class ChatCommands:
         found = runs.open_question(runs.find(asked.run)) if asked is not None and not edited.strip() else None
         draft = runs.edit_draft(found) if found is not None else None
         if draft is None:
-            self._answer(f"{name} edit {edited}")
+            self._answer_named(name, f"edit {edited}")
         else:
             [proposed] = (value for field, value in draft.items() if field != "decision")
             self._echo(f"  /edit {name} {printable(proposed)}")

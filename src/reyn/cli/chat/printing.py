@@ -185,5 +185,5 @@ def _describe_redirected(item: Redirected) -> list[str]:
     line = f"  → sent to the agent{later}: {short(one_line(item.reason), 200)}"
     if not item.is_open:
         return [line]
-    how = _how_to_name(item.question, item.number) if item.question.must_be_named else "/reply TEXT replies with TEXT"
+    how = _how_to_name(item.question, item.number) if item.question.must_be_named else "/answer TEXT answers it"
     return [line, f"    still open: {short(one_line(item.question.message), 100)} ({how})"]

@@ -67,7 +67,7 @@ async def _print(conversation: Conversation, printer: Printer) -> bool:
 
 
 async def talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
-    """Take each line of standard input as a message, or as the reply to an open question."""
+    """Take each line of standard input as a message, or as the answer to an open question, without holding it."""
     replies: list[asyncio.Future[Reply]] = []
 
     def say(text: str) -> None:
@@ -75,8 +75,8 @@ async def talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
         conversation.post(text, reply)
         replies.append(reply)
 
-    commands = ChatCommands(conversation, runtime, out.note, say)
     handler = InterventionHandler(conversation, say)
+    commands = ChatCommands(conversation, runtime, out.note, handler)
     await conversation.ready()  # a question that is still open takes the first line
     async for line in read_lines():
         if line.startswith("/"):

@@ -6,12 +6,15 @@ What the prompt draws passes the rules of the writer, and prints go above it.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
@@ -22,10 +25,11 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.patch_stdout import StdoutProxy
+from prompt_toolkit.utils import get_cwidth
 
 from reyn.characters import escape
 from reyn.chat.services.auto_resume_handler import interrupted_runs
-from reyn.chat.services.intervention_handler import InterventionHandler
+from reyn.chat.services.intervention_handler import HeldText, InterventionHandler
 from reyn.chat.services.snapshot_journal import find_conversation
 from reyn.cli.chat.commands import CHAT_COMMANDS, ChatCommands
 from reyn.cli.chat.printing import message_lines
@@ -34,7 +38,11 @@ from reyn.cli.output import charge_text, short
 from reyn.cli.writer import out
 from reyn.errors import ReynError
 from reyn.folders import OpenFolder
+from reyn.journal import ENDED
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.state_folder import open_private, open_state
+from reyn.jsonschema.words import one_line
+from reyn.kernel.visit.waits import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +86,10 @@ def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
 
 
 async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
-    """Read messages at a prompt with history and completion. Ctrl-C stops the reply, Ctrl-D leaves."""
+    """Read messages at a prompt with history and completion. Ctrl-C stops the reply, Ctrl-D or a second Ctrl-C leaves.
+
+    What runs can be continued afterwards.
+    """
     _print_opening(conversation, runtime)
     with prompt_at_terminal():
         await _talk(_session(conversation, runtime), conversation, runtime)
@@ -96,56 +107,128 @@ def _session(conversation: Conversation, runtime: OSRuntime) -> PromptSession[st
         completer=ChatCompleter(runtime, CHAT_COMMANDS, conversation.agent.name),
         complete_while_typing=False,
         key_bindings=bindings,
-        bottom_toolbar=lambda: status_text(conversation, runtime),
+        bottom_toolbar=lambda: status_text(conversation, runtime, shutil.get_terminal_size().columns),
         refresh_interval=_REFRESH_SECONDS,
     )
 
 
 async def _talk(session: PromptSession[str], conversation: Conversation, runtime: OSRuntime) -> None:
-    commands = ChatCommands(conversation, runtime, out.line)
     handler = InterventionHandler(conversation)
+    commands = ChatCommands(conversation, runtime, out.line, handler)
     named = conversation.agent.model
     loading = SdkLoading(lambda: runtime.project.preload_model(named.name if named else None))
+    is_second = False
     while True:
         try:
-            text = await session.prompt_async("> ")
+            text = await session.prompt_async(lambda: prompt_text(conversation, handler))
         except KeyboardInterrupt:
-            if conversation.is_busy:
-                conversation.abort("Ctrl-C")
+            if is_second:
+                return
+            is_second = True
+            if handler.held is not None:
+                commands.execute("/back")
             else:
-                out.line("  press Ctrl-D to leave")
+                _interrupt(conversation, runtime)
             continue
         except EOFError:
             return
-        if not text.strip():
-            continue
+        is_second = False
         if text.startswith("/"):
             if commands.execute(text):
                 return
             continue
         await loading.wait()
         try:
-            handler.handle(text)
+            _take(text, handler)
         except ReynError as error:
             out.line(f"  ! {error.code}: {error.message}. {error.hint}")
 
 
-def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
-    """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
-    parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
+def _interrupt(conversation: Conversation, runtime: OSRuntime) -> None:
+    """Stop the reply, unless that would cancel a run for good: then only say how to leave, and how to stop it."""
+    if awaited := _awaited(conversation, runtime):
+        out.line(f"  {', '.join(awaited)} goes on. Ctrl-C again leaves, and it can be continued; /stop cancels it")
+    elif conversation.is_busy:
+        conversation.abort("Ctrl-C")
+    else:
+        out.line("  press Ctrl-D to leave, or Ctrl-C again")
+
+
+def _awaited(conversation: Conversation, runtime: OSRuntime) -> list[str]:
+    """Return the skills that the reply in progress waits for."""
+    if not (conversation.is_busy and runtime.runs.is_recorded(conversation.run_id)):
+        return []
+    rows = runtime.runs.descendants(conversation.run_id)
+    return [
+        row.skill
+        for row in rows
+        if row.status not in ENDED
+        and not row.skill.startswith(AGENT_PREFIX)
+        and not conversation.runs.is_executing(row.run_id)
+    ]
+
+
+def _take(text: str, handler: InterventionHandler) -> None:
+    """Send the text that is held, if the line is empty; else hold the text, or send it if no question is open."""
+    if text.strip():
+        handler.hold(text)
+    elif handler.held is not None and (fault := handler.send()):
+        out.line(f"  ! not replied: {short(fault, 200)}")
+
+
+def prompt_text(conversation: Conversation, handler: InterventionHandler) -> str:
+    """Return the prompt, which shows the text that is held, else the oldest open question, and whose it is."""
+    held, columns = handler.held, shutil.get_terminal_size().columns
+    asked = next((one for one in conversation.questions if not one.question.must_be_named), None)
+    asked = asked or conversation.questions.first
+    if held is not None:
+        lines = _held_lines(held, conversation.agent.name)
+    elif asked is None:
+        return "> "
+    else:
+        lines = [f"{asked.number}. {asked.skill} asks: {one_line(asked.question.message)}"]
+    return "".join(f"{short(line, columns - 1)}\n" for line in lines) + "> "
+
+
+def _held_lines(held: HeldText, agent: str) -> list[str]:
+    """Return what a held text means, and how it is sent or taken back."""
+    meaning, text = held.meaning, one_line(held.text)
+    asked = meaning.question
+    assert asked is not None
+    if meaning.kind == "answer":
+        value = meaning.value if isinstance(meaning.value, str) else printable(meaning.value)
+        return [
+            f"answer to {asked.skill}: {one_line(value)}",
+            f"Enter sends it, /say sends it to {agent} instead, /back takes it back",
+        ]
+    return [
+        f"message to {agent}: {text}",
+        f"({one_line(meaning.reason)})",
+        f"Enter sends it, /answer answers {asked.skill} with it, /back takes it back",
+    ]
+
+
+def status_text(conversation: Conversation, runtime: OSRuntime, columns: int = 80) -> str:
+    """Return the line below the prompt: time, agent, tokens, cost, what runs, and what waits for the user.
+
+    If it does not fit the columns, it leaves out what runs, then the cost, the tokens and the agent.
+    """
     row = runtime.services.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
-    if row is not None and row.charge.currency:
-        parts.append(charge_text(row.charge))
-    parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]
-    if (running := len(conversation.runs.in_progress)) > _MAX_PROGRESS:
-        parts.append(f"{running} running")
+    cost = [charge_text(row.charge)] if row is not None and row.charge.currency else []
+    running = [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]
+    if (count := len(conversation.runs.in_progress)) > _MAX_PROGRESS:
+        running.append(f"{count} running")
+    waiting = []
     if questions := len(conversation.questions):
-        parts.append(f"{questions} question{'s' if questions > 1 else ''} open")
+        waiting.append(f"{questions} question{'s' if questions > 1 else ''} open")
     is_asking = any(not conversation.runs.is_executing(question.run) for question in conversation.questions)
     if conversation.is_busy and not is_asking:
         received = f" ({conversation.received:,} characters)" if conversation.received else ""
-        parts.append(f"replying{received}; Ctrl-C stops")
-    return " · ".join(parts)
+        waiting.append(f"replying{received}; Ctrl-C stops")
+    kinds = [[conversation.agent.name], [f"{conversation.usage.total:,} tokens"], cost, running]
+    while get_cwidth(text := " · ".join([time.strftime("%H:%M"), *chain(*kinds), *waiting])) >= columns and any(kinds):
+        next(one for one in reversed(kinds) if one).pop()
+    return text
 
 
 class ChatHistory(History):

@@ -35,8 +35,8 @@ _MAX_DIGITS = 18
 def chat_command(agent: str, continues: bool, run_id: str | None, fork: str | None, model: str | None) -> int:
     """Talk with AGENT, which can run the skills of the project.
 
-    On a terminal, type a message and press Enter; Alt-Enter begins a new line. Ctrl-C stops the reply, Ctrl-D leaves
-    the conversation, which can be continued later. `/help` lists the commands. If standard input or output is not a
+    On a terminal, type a message and press Enter; Alt-Enter begins a new line. Ctrl-C stops the reply; Ctrl-D, or
+    Ctrl-C again, leaves the conversation, which can be continued later with everything that runs. `/help` lists the commands. If standard input or output is not a
     terminal, every line of the input is a message, and only replies are printed to standard output. The exit code is 1
     if a message got no usable answer.
 

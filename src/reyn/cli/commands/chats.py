@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -16,13 +16,16 @@ from reyn.cli.output import reyn_command, short, table_lines, time_of
 from reyn.cli.project import open_existing_project, open_project
 from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ConversationInvalid, UsageError
+from reyn.jsonschema.words import one_line
 
 if TYPE_CHECKING:
+    from reyn.chat.recorded_work import RecordedQuestion, RecordedRun
     from reyn.chat.services.chain_manager import ChainLink
     from reyn.chat.services.snapshot_journal import RecordedConversation, RecordedMessage
     from reyn.runs.prune import PruneReport
     from reyn.runtime import SyncRuntime
 
+T = TypeVar("T", bound="ChainLink | RecordedRun | RecordedQuestion")
 _HEADER = ("CONVERSATION", "UPDATED", "AGENT", "STATUS", "MESSAGES", "TITLE")
 _EXCERPT = 60
 _MAX_FIRST = 500
@@ -98,31 +101,59 @@ def show(run: str) -> Report:
 
     `reyn chat --fork RUN@NUMBER` takes the number of a message.
 
-    Arrows mark what the agent asked other agents, and their replies.
+    Below a message are the skills that ran for it, their questions with the answers, and what the agent asked other
+    agents.
     """
+    from reyn.chat.recorded_work import read_work
     from reyn.chat.services.chain_manager import read_links, read_origin
 
     runtime = open_existing_project()
     conversation = _find(runtime, run)
     journal, run_id = runtime.services.journal, conversation.row.run_id
     links, origin = read_links(journal, run_id), read_origin(journal, run_id)
-    pairs = [
-        (one, [link for link in links if link.number == one.number and one.role != "agent"])
-        for one in conversation.messages
+    work = read_work(journal, conversation.row)
+    shown = [(one, _of(one, links), _of(one, work.runs), _of(one, work.questions)) for one in conversation.messages]
+    value = [
+        msgspec.to_builtins(one) | msgspec.to_builtins({"asks": asks, "runs": runs, "questions": questions})
+        for one, asks, runs, questions in shown
     ]
-    value = [msgspec.to_builtins(one) | {"asks": msgspec.to_builtins(asked)} for one, asked in pairs]
     first = [f"asked by {ask.agent} in conversation {ask.run}" for ask in origin[:1]]
-    return Report(value, [*first, *(line for one, asked in pairs for line in _message_lines(one, asked))])
+    return Report(value, [*first, *(line for parts in shown for line in _message_lines(*parts))])
 
 
-def _message_lines(message: RecordedMessage, asked: list[ChainLink]) -> Iterator[str]:
+def _of(message: RecordedMessage, found: Sequence[T]) -> list[T]:
+    """Return what happened after a message and before the reply to it."""
+    return [one for one in found if one.number == message.number and message.role != "agent"]
+
+
+def _message_lines(
+    message: RecordedMessage, asked: list[ChainLink], runs: list[RecordedRun], questions: list[RecordedQuestion]
+) -> Iterator[str]:
     from reyn.cli.chat.printing import message_lines
 
     yield from message_lines(message)
+    for run in runs:
+        yield f"   ▸ {run.skill} ({run.run}){', in the background' if run.background else ''}"
+        yield from _question_lines(one for one in questions if f"{one.run}.".startswith(f"{run.run}."))
+        yield f"   ▪ {run.status}{f': {short(one_line(run.reason), 200)}' if run.reason else ''}"
+    yield from _question_lines(
+        one for one in questions if not any(f"{one.run}.".startswith(f"{run.run}.") for run in runs)
+    )
     for link in asked:
         where = f" ({link.conversation})" if link.conversation else ""
         yield f"   → {link.agent}{where}: {short(link.text, _EXCERPT)}"
         yield f"   ← {link.state}: {short(link.reply, _EXCERPT)}"
+
+
+def _question_lines(questions: Iterable[RecordedQuestion]) -> Iterator[str]:
+    from reyn.kernel.visit.waits import printable
+
+    for one in questions:
+        first, _, more = one.message.partition("\n")
+        yield f"   ? {one.reason}: {short(first, 200)}{' …' if more.strip() else ''}"
+        answer = one.answer if isinstance(one.answer, str) else printable(one.answer)
+        by = f" ({one.by})" if one.by else ""
+        yield f"   = {short(one_line(answer), 200)}{by}" if one.is_answered else "   = no answer"
 
 
 @chats_command.command(epilog='Example: reyn chats rename tea "Which tea to buy"')

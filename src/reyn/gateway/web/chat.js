@@ -2,7 +2,7 @@
 
 import { chatPath, get, may, onChange, post, runPath } from "./api.js";
 import { Markdown, visible } from "./markdown.js";
-import { Question } from "./questions.js";
+import { Question, mustBeNamed } from "./questions.js";
 import { Action, Command, Failure, Status, ago, html, shellQuote, useEffect, useLoaded, useRef, useState } from "./ui.js";
 
 export function Chats({ go, agent: named }) {
@@ -58,12 +58,21 @@ export function ChatPage({ run, go }) {
   const memory = useLoaded(() => get(chatPath(run, "/memory")).catch(() => []), [run], mine);
   const [live] = useLive(run);
   const [editing, setEditing] = useState(null);
+  const [held, setHeld] = useState(null);
+  const [draft, setDraft] = useState({ text: "", count: 0 });
   const end = useRef(null);
   const count = found.value ? found.value.messages.length : 0;
   useEffect(() => end.current && end.current.scrollIntoView({ block: "end" }), [count, live.text]);
   if (!found.value) return html`<h1>Chat</h1><${Failure} error=${found.error} />`;
   const { messages, run: row, title } = found.value;
   const isOver = ["finished", "aborted", "cancelled"].includes(row.status);
+  const open = (asked.value || []).find((one) => !one.is_answered && !mustBeNamed(one.question));
+  // While a question is open, the server says what a text means, and the user confirms it.
+  const send = async (text, images) => {
+    const meaning = open && !images.length ? await post(chatPath(run, "/meaning"), { text }) : {};
+    if (meaning.question && !mustBeNamed(meaning.question.question)) return setHeld({ text, meaning });
+    return post(chatPath(run, "/messages"), { text, images });
+  };
   return html`<h1>${visible(title || row.skill.replace("agent:", ""))} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
     <div class="chat" role="log" aria-label="Messages" aria-live="polite">
       ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} command="reyn chat --fork ${shellQuote(`${run}@${message.number}`)}" onAgain=${{ perform: () => post(chatPath(run, "/edit"), { number: message.number, text: message.text }), onDone: (begun) => go(`/chat/${begun.run_id}`) }} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
@@ -74,11 +83,24 @@ export function ChatPage({ run, go }) {
     ${editing && html`<div class="card"><p>Say something else in place of message ${editing.number}; a copy of the conversation goes on from there.</p>
       <${Composer} label="Instead" text=${editing.text} send=${(text, images) => post(chatPath(run, "/edit"), { number: editing.number, text, images })} onDone=${(begun) => { setEditing(null); go(`/chat/${begun.run_id}`); }} />
       <button onClick=${() => setEditing(null)}>Keep it</button></div>`}
-    ${!isOver && may("start") && html`<${Composer} label="Message" send=${(text, images) => post(chatPath(run, "/messages"), { text, images })} onDone=${found.again} />
+    ${held && html`<${Held} run=${run} held=${held} onDone=${() => { setHeld(null); asked.again(); found.again(); }} onBack=${() => { setHeld(null); setDraft({ text: held.text, count: draft.count + 1 }); }} />`}
+    ${!isOver && may("start") && !held && html`<${Composer} key=${draft.count} label="Message" text=${draft.text} hint=${open && `${open.skill} asks: ${open.question.message}`} send=${send} onDone=${found.again} />
       ${(live.isBusy || row.status === "running") && html`<${Action} label="Stop the reply" kind="bad" command="Ctrl-C in reyn chat --run-id ${shellQuote(run)}" perform=${() => post(chatPath(run, "/abort"), { reason: "stopped by the user" })} />`}`}
     <div ref=${end}></div>
     <${Memory} run=${run} entries=${memory.value || []} onDone=${memory.again} />
     <${Command} text="reyn chat --run-id ${shellQuote(run)}" />`;
+}
+
+// A text that was typed while a question is open: what it means, before it acts.
+function Held({ run, held, onDone, onBack }) {
+  const { text, meaning } = held, { question, run: asking, skill } = meaning.question;
+  const answer = { label: `Send as the answer to ${skill}`, perform: () => post(runPath(asking, "/answer"), meaning.kind === "answer" ? { question: question.id, value: meaning.value } : { question: question.id, value: text, is_text: true }) };
+  const message = { label: "Send to the agent", perform: () => post(chatPath(run, "/messages"), { text, images: [] }) };
+  const [first, second] = meaning.kind === "answer" ? [answer, message] : [message, answer];
+  return html`<div class="card urgent" role="status"><p><strong>${meaning.kind === "answer" ? `Answer to ${skill}` : "Message to the agent"}</strong>: ${visible(meaning.kind === "answer" && typeof meaning.value === "string" ? meaning.value : text)}</p>
+    ${meaning.reason && html`<p class="quiet">${visible(meaning.reason)}</p>`}
+    <div class="row"><${Action} label=${first.label} kind="main" perform=${first.perform} onDone=${onDone} /><${Action} label=${second.label} perform=${second.perform} onDone=${onDone} />
+      <button onClick=${onBack}>Take back</button></div></div>`;
 }
 
 function Message({ message, command, onEdit, onAgain }) {
@@ -97,7 +119,7 @@ function Memory({ run, entries, onDone }) {
       <${Action} label="Remember" command="/pin ${text.trim() || "FACT"} in reyn chat --run-id ${shellQuote(run)}" disabled=${!text.trim()} perform=${() => change({ remember: text })} onDone=${() => { setText(""); onDone(); }} /></form>`}</details>`;
 }
 
-function Composer({ label, send, onDone, text: initial = "" }) {
+function Composer({ label, send, onDone, text: initial = "", hint }) {
   const [text, setText] = useState(initial);
   const [images, setImages] = useState([]);
   const [state, setState] = useState({ isBusy: false, error: null });
@@ -118,6 +140,7 @@ function Composer({ label, send, onDone, text: initial = "" }) {
   const attach = async (event) => setImages(await Promise.all([...event.target.files].map(encoded)));
   const id = `composer-${label}`;
   return html`<form onSubmit=${submit}><label for=${id}>${label}</label>
+    ${hint && html`<p class="quiet">${visible(hint)}</p>`}
     <textarea id=${id} value=${text} onInput=${(event) => setText(event.target.value)}
       onKeyDown=${(event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.preventDefault(), submit())}></textarea>
     <div class="row"><button class="main" disabled=${state.isBusy || !text.trim()}>Send</button>

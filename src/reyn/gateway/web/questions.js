@@ -5,7 +5,7 @@ import { Action, Command, Failure, ago, html, shellQuote, useState } from "./ui.
 import { visible } from "./markdown.js";
 
 const isApproval = (question) => question.reason === "approval" || question.reason === "decision";
-const mustBeNamed = (question) => isApproval(question) || question.reason === "unsafe";
+export const mustBeNamed = (question) => isApproval(question) || question.reason === "unsafe";
 
 export function Question({ asked, onDone, autofocus }) {
   const { question } = asked;
