@@ -36,9 +36,9 @@ def chat_command(agent: str, continues: bool, run_id: str | None, fork: str | No
     """Talk with AGENT, which can run the skills of the project.
 
     On a terminal, type a message and press Enter; Alt-Enter begins a new line. Ctrl-C stops the reply; Ctrl-D, or
-    Ctrl-C again, leaves the conversation, which can be continued later with everything that runs. `/help` lists the commands. If standard input or output is not a
-    terminal, every line of the input is a message, and only replies are printed to standard output. The exit code is 1
-    if a message got no usable answer.
+    Ctrl-C again, leaves the conversation, which can be continued later with everything that runs. `/help` lists the
+    commands. If standard input or output is not a terminal, every line of the input is a message, and only replies are
+    printed to standard output. The exit code is 1 if a message got no usable answer.
 
     A conversation is a run: `reyn show`, `reyn frame`, `reyn verify`, `reyn replay`, `reyn fork` and `reyn export` work
     with its id. AGENT is the name of a file in reyn/agents; by default

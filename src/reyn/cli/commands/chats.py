@@ -16,7 +16,6 @@ from reyn.cli.output import reyn_command, short, table_lines, time_of
 from reyn.cli.project import open_existing_project, open_project
 from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ConversationInvalid, UsageError
-from reyn.jsonschema.words import one_line
 
 if TYPE_CHECKING:
     from reyn.chat.recorded_work import RecordedQuestion, RecordedRun
@@ -130,6 +129,7 @@ def _message_lines(
     message: RecordedMessage, asked: list[ChainLink], runs: list[RecordedRun], questions: list[RecordedQuestion]
 ) -> Iterator[str]:
     from reyn.cli.chat.printing import message_lines
+    from reyn.jsonschema.words import one_line
 
     yield from message_lines(message)
     for run in runs:
@@ -146,6 +146,7 @@ def _message_lines(
 
 
 def _question_lines(questions: Iterable[RecordedQuestion]) -> Iterator[str]:
+    from reyn.jsonschema.words import one_line
     from reyn.kernel.visit.waits import printable
 
     for one in questions:
