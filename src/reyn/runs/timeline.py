@@ -16,7 +16,7 @@ from reyn.config.budgets import amount_text, limit_text, money_text
 from reyn.errors import JournalError
 from reyn.journal import Body, Event, decode, kinds
 from reyn.runs.event_lines import Shown, answer_line, duration, end_line, error_line, to_line
-from reyn.runs.visit_ops import ActingPhases, RecordedRun, end_of_visit
+from reyn.runs.visit_ops import ActingPhases, StartedSkill, end_of_visit
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class Timeline:
         self._content = content
         self._recorded = recorded
         self._phases = ActingPhases(content)
-        self._runs: dict[str, RecordedRun] = {}
+        self._runs: dict[str, StartedSkill] = {}
         self.activity = ""
         self.tokens = 0
         self.unreported = 0
@@ -114,18 +114,18 @@ class Timeline:
             event.run_id, event.seq, event.ts, level, line.type, to_line(line.text), dict(line.data), run.depth
         )
 
-    def _run_of(self, event: Event, body: Body) -> RecordedRun:
+    def _run_of(self, event: Event, body: Body) -> StartedSkill:
         known = self._runs.get(event.run_id)
         if known is not None:
             return known
         match body:
             case kinds.RunForked(point=point):
-                run = self._runs.get(point.run) or RecordedRun()
+                run = self._runs.get(point.run) or StartedSkill()
             case kinds.RunStarted(parent=kinds.ParentRef(run=above)) if above in self._runs:
-                run = RecordedRun(self._runs[above].depth + 1)
+                run = StartedSkill(self._runs[above].depth + 1)
             case _:
                 above = max((name for name in self._runs if event.run_id.startswith(f"{name}.")), key=len, default="")
-                run = RecordedRun(self._runs[above].depth + 1 if above else 0)
+                run = StartedSkill(self._runs[above].depth + 1 if above else 0)
         if not isinstance(body, kinds.RunStarted):
             for earlier in takewhile(lambda one: one.seq < event.seq, self._recorded(event.run_id)):
                 run.take(decode(earlier))
@@ -134,7 +134,7 @@ class Timeline:
 
     # -- runs ---------------------------------------------------------------------------
 
-    def _run_line(self, body: Body, event: Event, run: RecordedRun) -> Shown | None:
+    def _run_line(self, body: Body, event: Event, run: StartedSkill) -> Shown | None:
         match body:
             case kinds.RunStarted():
                 self.activity = "starting"
@@ -173,7 +173,7 @@ class Timeline:
                 return Shown(1, "undone", *_restored("undone", body))
         return end_line(body) or self._question_line(body, run)
 
-    def _question_line(self, body: Body, run: RecordedRun) -> Shown | None:
+    def _question_line(self, body: Body, run: StartedSkill) -> Shown | None:
         match body:
             case kinds.WaitOpened(wait=wait) if wait.is_timer:
                 self.activity = "waiting for the next attempt"
@@ -205,7 +205,7 @@ class Timeline:
 
     # -- visits ------------------------------------------------------------------------------------
 
-    def _visit_line(self, body: Body, run: RecordedRun, ts: int) -> Shown | None:
+    def _visit_line(self, body: Body, run: StartedSkill, ts: int) -> Shown | None:
         match body:
             case kinds.PhaseStarted(phase=phase, visit=visit):
                 self.activity = run.where
@@ -258,7 +258,7 @@ class Timeline:
         return answer_line(body) or error_line(body)
 
     def _turn_line(
-        self, turn: int, usage: kinds.Usage | None, took: int | None, run: RecordedRun, thoughts: str | None = None
+        self, turn: int, usage: kinds.Usage | None, took: int | None, run: StartedSkill, thoughts: str | None = None
     ) -> Shown:
         used = usage.total if usage else 0
         self.tokens += used
@@ -279,7 +279,7 @@ class Timeline:
 
     # -- ops ------------------------------------------------------------------------------------------
 
-    def _op_line(self, body: Body, run: RecordedRun) -> Shown | None:
+    def _op_line(self, body: Body, run: StartedSkill) -> Shown | None:
         match body:
             case kinds.OpStarted(call=call, request=kinds.AskRequest()):
                 run.ops[call] = ""  # the question has its own line
@@ -370,7 +370,7 @@ def _turn(call: str) -> int:
     return int(turn) if turn.isdecimal() and len(turn) < 10 else 0
 
 
-def _charge_line(settled: kinds.BudgetSettled, run: RecordedRun) -> Shown | None:
+def _charge_line(settled: kinds.BudgetSettled, run: StartedSkill) -> Shown | None:
     """Count what a call was charged; return a line if it was charged in full without an answer or a usage."""
     run.call_cost = settled.cost
     currency = run.price.currency if run.price is not None else ""

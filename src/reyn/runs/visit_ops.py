@@ -100,7 +100,7 @@ class VisitOps:
         return f"used {', '.join(parts)}" if parts else "no op used"
 
 
-class RecordedRun:
+class StartedSkill:
     """The state of a run that the lines of later events depend on."""
 
     def __init__(self, depth: int = 0) -> None:
@@ -120,7 +120,7 @@ class RecordedRun:
         self.skill_hash = ""
         self.visit_ops = VisitOps()
 
-    def copy(self) -> RecordedRun:
+    def copy(self) -> StartedSkill:
         """Return a copy that takes further events on its own."""
         other = copy(self)
         other.ops, other.sub_runs, other.visit_ops = dict(self.ops), dict(self.sub_runs), self.visit_ops.copy()
