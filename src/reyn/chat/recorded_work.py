@@ -11,7 +11,7 @@ from reyn.journal import Event, Journal, RunRow, decode, kinds
 from reyn.journal.family import descendants
 
 
-class StartedSkill(msgspec.Struct, frozen=True):
+class ConversationSkill(msgspec.Struct, frozen=True):
     """A skill that ran for a conversation.
 
     Attributes:
@@ -60,7 +60,7 @@ class RecordedQuestion(msgspec.Struct, frozen=True):
 class RecordedWork(NamedTuple):
     """The skills that ran for a conversation, and what its user was asked, each the oldest first."""
 
-    runs: list[StartedSkill]
+    runs: list[ConversationSkill]
     questions: list[RecordedQuestion]
 
 
@@ -84,10 +84,10 @@ def read_work(journal: Journal, row: RunRow) -> RecordedWork:
     return RecordedWork(runs, sorted(asked.questions.values(), key=lambda one: one.at))
 
 
-def _run(journal: Journal, number: int, body: kinds.ChildStarted) -> StartedSkill:
+def _run(journal: Journal, number: int, body: kinds.ChildStarted) -> ConversationSkill:
     row = journal.find(body.run)
     status, reason = (str(row.status), row.reason) if row is not None else ("not started", "")
-    return StartedSkill(number, body.run, body.skill, body.type == "background", status, reason)
+    return ConversationSkill(number, body.run, body.skill, body.type == "background", status, reason)
 
 
 _ASKING = (kinds.WaitOpened, kinds.WaitAnswered)

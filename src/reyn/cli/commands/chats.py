@@ -18,13 +18,13 @@ from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ConversationInvalid, UsageError
 
 if TYPE_CHECKING:
-    from reyn.chat.recorded_work import RecordedQuestion, StartedSkill
+    from reyn.chat.recorded_work import ConversationSkill, RecordedQuestion
     from reyn.chat.services.chain_manager import ChainLink
     from reyn.chat.services.snapshot_journal import RecordedConversation, RecordedMessage
     from reyn.runs.prune import PruneReport
     from reyn.runtime import SyncRuntime
 
-T = TypeVar("T", bound="ChainLink | StartedSkill | RecordedQuestion")
+T = TypeVar("T", bound="ChainLink | ConversationSkill | RecordedQuestion")
 _HEADER = ("CONVERSATION", "UPDATED", "AGENT", "STATUS", "MESSAGES", "TITLE")
 _EXCERPT = 60
 _MAX_FIRST = 500
@@ -126,7 +126,7 @@ def _of(message: RecordedMessage, found: Sequence[T]) -> list[T]:
 
 
 def _message_lines(
-    message: RecordedMessage, asked: list[ChainLink], runs: list[StartedSkill], questions: list[RecordedQuestion]
+    message: RecordedMessage, asked: list[ChainLink], runs: list[ConversationSkill], questions: list[RecordedQuestion]
 ) -> Iterator[str]:
     from reyn.cli.chat.printing import message_lines
     from reyn.jsonschema.words import one_line
