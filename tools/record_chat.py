@@ -1,7 +1,8 @@
 """Record docs/guides/chat-session.md: a conversation at a terminal, with a kill, a resume and a fork.
 
 The commands run on a real terminal, in a temporary project, with a scripted model: the output is the same every time.
-With `--check`, compare the page instead of writing it.
+With `--check`, compare the page instead of writing it. With `--local MODEL`, record only the session on a small local
+model: what it answers differs from model to model, and takes minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from terminal import Program  # noqa: E402 - it is beside this file
+import terminal  # noqa: E402 - it is beside this file
+from terminal import Program  # noqa: E402
+
+from reyn.cli.people import user_name  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "guides" / "chat-session.md"
 BEGIN, END = "<!-- session {0}: written by tools/record_chat.py -->", "<!-- end of session -->"
@@ -84,16 +88,16 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._environ = {
+        self.environ = {
             key: value
             for key, value in os.environ.items()
             if not key.startswith(("REYN_", "LC_", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES"))
         } | {"TERM": "xterm", "PROMPT_TOOLKIT_COLOR_DEPTH": "DEPTH_1_BIT", "LANG": "C.UTF-8"}
-        self._environ |= {"HOME": str(folder), "USER": "ada", "REYN_MODEL": "scripted:answers.jsonl"}
+        self.environ |= {"HOME": str(folder), "USER": "ada", "REYN_MODEL": "scripted:answers.jsonl"}
         self.sessions: dict[str, str] = {}
 
     def start(self, *arguments: str) -> Program:
-        return Program([sys.executable, "-m", "reyn", *arguments], self._folder, self._environ)
+        return Program([sys.executable, "-m", "reyn", *arguments], self._folder, self.environ)
 
     def chat(self, *arguments: str) -> Program:
         program = self.start("chat", *arguments)
@@ -127,6 +131,7 @@ class Recording:
         """Keep what a command printed. Hashes, and the numbers of events and blobs, are not part of what it shows."""
         lines = [line.rstrip() for line in text.split("\n")]
         shown = re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip("\n"))
+        shown = re.sub(rf"\({re.escape(user_name())}\)$", "(ada)", shown, flags=re.MULTILINE)
         shown = re.sub(r"^\d\d:\d\d · ", "17:05 · ", shown, flags=re.MULTILINE)
         shown = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", "…", shown)
         shown = re.sub(r"\b\d+( of \d+)? (events|blobs)\b", r"… \2", shown)
@@ -182,6 +187,33 @@ def _talk(recording: Recording) -> None:
         recording.keep("check", f"reyn {command}", recording.start(*command.split()).finish())
 
 
+GUIDE = (
+    "---\ntype: agent\nname: guide\ndescription: Helps people who travel\nskills: [packing_list]\n"
+    "allowed_ops: [start_skill]\n---\nYou help people who travel. Answer in one or two sentences.\n"
+)
+
+
+def record_local(model: str) -> dict[str, str]:
+    """Hold a short conversation with a local model, in which a message comes while a question is open."""
+    terminal.SECONDS = 900
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for path, content in (FILES | {"reyn/agents/guide.md": GUIDE}).items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(content)
+        recording = Recording(root)
+        recording.environ["REYN_MODEL"] = model
+        chat = recording.chat("guide", "--run-id", "kyoto")
+        asks = "packing_list asks: In which season do you travel?"
+        recording.say(chat, "Make a packing list for my trip to Kyoto.", asks)
+        recording.say(chat, "Thanks, that is all for now.", asks, held=True)
+        recording.say(chat, "2", "· kyoto.1.1.1 reported", held=True)
+        chat.type("\x04")
+        recording.keep("local", "reyn chat guide --run-id kyoto", chat.finish())
+        recording.keep("local", "reyn chats show kyoto", recording.start("chats", "show", "kyoto").finish())
+        return recording.sessions
+
+
 def rendered(page: str, sessions: dict[str, str]) -> str:
     """Return the page with the sessions between its markers."""
     for name, text in sessions.items():
@@ -196,7 +228,8 @@ def rendered(page: str, sessions: dict[str, str]) -> str:
 
 def main() -> int:
     page = PAGE.read_text(encoding="utf-8")
-    new = rendered(page, record())
+    arguments = sys.argv[1:]
+    new = rendered(page, record_local(arguments[1]) if arguments[:1] == ["--local"] else record())
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(new, encoding="utf-8")
         return 0

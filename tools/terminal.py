@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROWS, COLUMNS = 500, 96
-_TIMEOUT = 120
+SECONDS = 120
+"""How long to wait for what a program prints."""
 _SEQUENCE = re.compile(
     r"\x1b\[([?>=]?)([0-9;]*)([@-~])|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>78MD]"
 )
@@ -122,14 +123,14 @@ class Program:
 
     def wait_until(self, condition: Callable[[str], bool], what: str) -> None:
         """Wait until the screen fulfils a condition."""
-        deadline = time.monotonic() + _TIMEOUT
+        deadline = time.monotonic() + SECONDS
         while not condition(str(self.screen)):
             if time.monotonic() > deadline or not self._read(deadline - time.monotonic()):
                 raise SystemExit(f"timed out waiting for {what}:\n{self.screen}")
 
     def finish(self) -> str:
         """Wait until the program has ended; return what is on the screen."""
-        while self._read(_TIMEOUT):
+        while self._read(SECONDS):
             pass
         self._child.wait()
         os.close(self._descriptor)

@@ -89,7 +89,8 @@ class Agent:
             if word in last:
                 found = answer(request) if callable(answer) else answer
                 return ModelAnswer(json.dumps(await found if isinstance(found, Awaitable) else found))
-        return ModelAnswer(json.dumps(reply(f"You said: {last}")))
+        said, _, _ = last.partition("Open questions, which this message does not answer:")
+        return ModelAnswer(json.dumps(reply(f"You said: {said.rstrip()}")))
 
 
 def skills(root: Path, *names: str, **keys: str) -> None:

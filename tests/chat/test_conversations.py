@@ -708,3 +708,28 @@ def test_a_first_message_that_lost_a_race_is_not_said_to_be_stored(tmp_path: Pat
     [error] = [one for one in asyncio.run(race()) if isinstance(one, Exception)]
     assert isinstance(error, RunBusy)
     assert "inbox" not in error.message
+
+
+def test_the_agent_reads_the_open_questions_with_a_message(tmp_path: Path):
+    skills(tmp_path, "poster", poster=ASK)
+
+    async def talk():
+        model = Agent(finished=reply("It is ready."), draw=start_skill("poster"))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            await asked(chat, "draw a poster")
+            await reach(lambda: not chat.is_busy)
+            await chat.say("Thanks, that is all for now.")
+            run_id = chat.questions.first.run
+            note = f"- `poster` (run `{run_id}`) asks the user: Which colour?"
+            assert note in model.seen[-1]
+            said = [one.text for one in read_messages(rt.runs.events(chat.run_id), rt.runs.content)]
+            assert "Thanks, that is all for now." in said
+            chat.answer(chat.questions.first, "blue")
+            await chat.runs.settle()
+            await reach(lambda: not chat.is_busy and "finished" in model.seen[-1])
+            await chat.say("Thanks again.")
+            assert note not in model.seen[-1]
+            await rt.runs.replay(chat.run_id)
+            rt.runs.verify(chat.run_id)
+
+    run(talk())

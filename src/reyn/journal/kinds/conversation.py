@@ -177,7 +177,8 @@ class MessageQueued(Body, frozen=True):
     known. If the message reports the end of a background run, `run` is that run, `status` its status, and `usage` and
     `answers` count its tokens and model answers. If another agent sent it, `ask` says which one, and for which of its
     calls. `instructions` are those that the model has from this message on, if a program sent some. `sender` is the
-    call that sent it, if the code of an op did.
+    call that sent it, if the code of an op did. `note` names the questions that background runs had open when it
+    arrived; the model reads it below the message.
     """
 
     text: ContentName
@@ -191,6 +192,7 @@ class MessageQueued(Body, frozen=True):
     images: tuple[ImageRef, ...] = ()
     instructions: ContentName | None = None
     sender: str = ""
+    note: ContentName | None = None
 
 
 @event("message_taken", v=1, origin="derived")

@@ -38,10 +38,20 @@ from reyn.journal import (
     kinds,
 )
 from reyn.journal.cancellation import cancellation, refused, refused_queue
-from reyn.journal.family import OpenQuestion, asking_run, edited_field, lineage, parse_reply, reply_hint, reply_to
+from reyn.journal.family import (
+    OpenQuestion,
+    asking_run,
+    edited_field,
+    lineage,
+    open_question,
+    parse_reply,
+    reply_hint,
+    reply_to,
+)
 from reyn.journal.outside import record_outside
 from reyn.journal.submission import post_message
 from reyn.jsonschema import compile_schema
+from reyn.jsonschema.words import one_line
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
 from reyn.kernel.visit.waits import edited_op_error
@@ -318,6 +328,10 @@ def refuse_late_messages(journal: Journal, clock: Clock, run_id: str) -> None:
         take_messages(journal, clock, run_id)
 
 
+_MAX_NOTED = 300
+"""The characters of a question that a message is accompanied by."""
+
+
 def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int, journal: Journal) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time. The journal has the children of the run.
 
@@ -336,6 +350,8 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int, jo
         body, blobs = to_event(message.id, message.payload, wait, state, now, can_abort=can_abort)
         if isinstance(body, kinds.TurnAborted):
             body = replace(body, children=open_children(journal, state))
+        if isinstance(body, kinds.MessageQueued) and state.inbox.background and not body.run:
+            body, blobs = _with_note(body, blobs, state, journal)
         events.append((body, blobs))
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
             key = state.transcript_key(body.phase)
@@ -346,6 +362,21 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int, jo
         can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
         wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
+
+
+def _with_note(body: kinds.MessageQueued, blobs: tuple[Blob, ...], state: RunState, journal: Journal) -> EventWithBlobs:
+    """Add the questions that background runs of a conversation have open to a message: its agent reads them with it."""
+    rows = (journal.find(run) for run in state.inbox.background)
+    found = [asked for row in rows if row is not None and (asked := open_question(journal, row)) is not None]
+    lines = []
+    for asked in found:
+        if not asked.is_answered and not asked.question.is_message:
+            first = one_line(asked.question.message.partition("\n")[0])[:_MAX_NOTED]
+            lines.append(f"- `{asked.row.skill}` (run `{asked.run_id}`) asks the user: {first}")
+    if not lines:
+        return body, blobs
+    note = Blob.of("\n".join(["Open questions, which this message does not answer:", *lines]).encode())
+    return replace(body, note=note.hash), (*blobs, note)
 
 
 def to_event(
