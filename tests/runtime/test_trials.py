@@ -20,9 +20,12 @@ from reyn.runtime import trials
 from reyn.skills.cases import TrialReport, read_cases
 from reyn.testing import ScriptedModel, SteppingClock
 from reyn.vocabulary.schemas import arguments, result
-from tests.support import abort, act, file, finish, go, question, two_phases, write_skill
+from tests.packages.support import make_venv, site_of
+from tests.support import NOTE as NOTE_SCHEMA
+from tests.support import abort, act, file, finish, go, question, two_phases, with_ops, write_skill
 
 NOTE = {"type": "note", "data": {"text": "in"}}
+LISTS = file("glob", "*")
 
 
 def add_case(folder: Path, name: str, answers: list, expected: Any = None, **files: Any) -> None:
@@ -139,6 +142,47 @@ def test_a_case_does_not_wait_before_a_repetition(tmp_path: Path, backoff: str):
     assert problems(tmp_path, "s") == ""
     add_case(folder, "c", [abort(), abort(), finish("x")], **{"replies.jsonl": '"now"\n'})
     assert "it uses 0 of 1 replies" in problems(tmp_path, "s")
+
+
+NESTED = NOTE_SCHEMA | {"properties": {"text": {}, "more": {"type": "object", "required": ["why"]}}}
+WITHOUT_WHY = {"type": "note", "data": {"text": "x", "more": {}}}
+LONG_FILE = with_ops(finish("x"), file("write", "output/x", content="y" * 2000))
+SETTINGS: dict[str, tuple[str, list, str]] = {
+    "strict": ("strict: true", [finish() | {"artifact": WITHOUT_WHY}], "'why' is missing"),
+    "retries": ("max_phase_retries: 0", ["no", finish()], "1 answer rejected"),
+    "visits": ("max_phase_visits: 1", [go("a"), go("a"), finish()], ""),
+    "act turns": ("{max_act_turns: 1, limits: {on_limit: stop}}", [act(LISTS), act(LISTS), finish()], "it is limited"),
+    "no progress": ("limits: {no_progress: 2}", [go("a", "in"), go("a", "in"), finish()], "it is "),
+    "size of files": ("sizes: {file_bytes: 1000}", [LONG_FILE], "needs answer 2"),
+    "size of answers": ("sizes: {answer_ops: 1}", [act(LISTS, LISTS)], "more than the 1 allowed"),
+    "prompts": ("context: {max_prompt_tokens: 5}", [finish()], "it is limited"),
+    "handoffs": ("context: {ask_handoff: true}", [finish() | {"handoff": {"goal": "g"}}], ""),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_case_has_the_result_of_a_run_with_the_settings_of_the_project(tmp_path: Path, name: str):
+    settings, answers, problem = SETTINGS[name]
+    (tmp_path / "reyn.yaml").write_text(settings)
+    folder = write_skill(tmp_path, "s", {"a": ["a", "end"]}, ops={"a": "file"}, artifacts={"note": NESTED})
+    with SyncRuntime.open(tmp_path, model=ScriptedModel(answers), journal=MemoryJournal()) as rt:
+        status = rt.run("s", NOTE).status
+    add_case(folder, "c", answers)
+    found = problems(tmp_path, "s")
+    assert (status == "finished") == (found == "")
+    assert problem in found, found
+
+
+def test_code_of_a_case_has_the_packages_of_the_environment_of_its_skill(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text("environments: {office: {path: venv}}\n")
+    (site_of(make_venv(tmp_path / "venv")) / "parcel.py").write_text("WEIGHT = 42\n")
+    step = "preprocessor:\n  - python: {module: ./m.py, function: f, into: data.text}\n"
+    keys = "environment: office\npermissions: {python: [{module: ./m.py, function: f}]}\n"
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": step}, skill_keys=keys)
+    (folder / "m.py").write_text("import parcel\ndef f(artifact):\n    return str(parcel.WEIGHT)\n")
+    add_case(folder, "c", [finish("x")])
+    assert problems(tmp_path, "s", trust=True) == ""
+    assert "the project is not trusted" in problems(tmp_path, "s", trust=False)
 
 
 # -- the means of a case -------------------------------------------------------------------------------

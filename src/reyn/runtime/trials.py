@@ -39,7 +39,6 @@ from reyn.ops import Call, Denied, Env, Op, OpTable, Plan, Targeted
 from reyn.ops.op import ProjectOp
 from reyn.permissions.policy import written_places
 from reyn.permissions.rules import Rule
-from reyn.permissions.trust import ProjectTrust
 from reyn.retrieval import STATIC, Embedders, Indexes
 from reyn.runs.recorded import Runs
 from reyn.sandbox import StopSignal
@@ -65,6 +64,11 @@ _CASE_SECONDS = 10
 _MAX_KNOWN = 32
 _MAX_PROBLEMS = 5
 _MAX_CHARS = 400
+_SETTINGS = (
+    *("max_phase_visits", "max_phase_retries", "max_act_turns", "limits", "agents", "context", "output_language"),
+    *("strict", "sizes", "sandbox", "python", "environments"),
+)
+"""The settings of the project that decide how a case goes. Those of models, budgets and servers do not."""
 _OUTSIDE = frozenset(("shell", "exec", "mcp", "tool", "web"))
 """Capabilities that reach outside."""
 _NOT_EXECUTED = Denied("default: no effects in a case", "a case executes no op with effects outside of its own folder")
@@ -198,9 +202,10 @@ class Trials:
     def _trial_services(self, root: Path, script: _Script, replies: _Replies, policy: Policy) -> Services:
         """Return services in a temporary folder with the skills, the ops and the rules of the project."""
         real = self._services
-        config = msgspec.convert({"limits": {"run_seconds": _CASE_SECONDS}}, Config)
-        config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
-        trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=script, people=replies)
+        config = msgspec.structs.replace(Config(), **{name: getattr(real.config, name) for name in _SETTINGS})
+        limits = msgspec.structs.replace(config.limits, run_seconds=_CASE_SECONDS)
+        config = msgspec.structs.replace(config, limits=limits)
+        trial = Services(root=root, config=config, trust=real.trust, model=script, people=replies)
         trial.origin = roots_of(real.root, real.state_folder, "none")
         trial.journal, trial.secrets = MemoryJournal(), real.secrets
         _JOURNAL.set(trial.journal)

@@ -115,7 +115,8 @@ class Environments:
         self._compile_skill = compile_skill
         self._sandbox = config.sandbox
         self._python = config.python
-        self.packages = PackageEnvironments(config.environments, root, state, ignored_environments)
+        folders = (root, state) if origin is None else (origin.project, origin.state)
+        self.packages = PackageEnvironments(config.environments, *folders, ignored_environments)
         """The environments with packages for the code of skills."""
         self._resolve_secret = resolve_secret
         self._secrets = secrets
