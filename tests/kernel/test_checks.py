@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from reyn import SyncRuntime, tool
 from reyn.lint import lint_skill
+from reyn.testing import ScriptedModel
 from tests.kernel.support import Project
-from tests.support import NOTE, VOCABULARY, file, finish, go, with_ops, write_skill
+from tests.support import NOTE, VOCABULARY, act, file, finish, go, with_ops, write_skill
 
 SHORT = "- validate: {schema: {type: object, properties: {text: {maxLength: 5}}}, target: data}"
 
@@ -58,6 +60,36 @@ def test_a_check_can_execute_an_op_and_is_not_repeated_by_a_replay(tmp_path: Pat
     (tmp_path / "there.txt").unlink()
     with project.open([]) as runtime:
         assert runtime.runs.replay("k").events == len(project.events())
+
+
+@pytest.mark.parametrize("how", ["retry", "node"])
+def test_an_unsafe_op_checks_what_is_proposed_now_and_not_what_an_earlier_visit_proposed(tmp_path: Path, how: str):
+    tested: list[str] = []
+
+    @tool(effect="unsafe", permission=None)
+    def run_tests() -> str:
+        """Run the tests of the program."""
+        tested.append((tmp_path / "output" / "program.txt").read_text())
+        if tested[-1] == "wrong":
+            raise ValueError("a test fails")
+        return "all tests pass"
+
+    checks = f"- run_op: {{op: {{kind: run_tests}}}}\n      {SHORT}"
+    more = "\n    retry: {max: 1}" if how == "node" else ""
+    write(tmp_path, checks + more, ops={"a": "file"})
+
+    def program(text: str) -> dict[str, Any]:
+        return act(file("write", "output/program.txt", content=text))
+
+    answers = [program("right"), go("b", "far too long"), program("wrong"), go("b", "ok"), program("right"), go("b", "ok")]
+    with SyncRuntime.open(
+        tmp_path, model=ScriptedModel([*answers, finish()]), ops=[run_tests], trust=True, max_phase_retries=0
+    ) as runtime:
+        result = runtime.run("s", {"text": "x"}, run_id="k")
+        while not result.ok:
+            result = runtime.resume("k", retry=True)
+        assert tested == ["right", "wrong", "right"]
+        assert runtime.runs.replay("k").events == runtime.runs.verify("k").events
 
 
 def test_a_python_function_checks_an_artifact(tmp_path: Path):

@@ -65,6 +65,14 @@ class CollectedResults:
             raise StepFault(f"the results are larger than {MAX_COLLECTED:,} bytes together", is_final=True)
 
 
+def _steps_of(log: OpLog, tape: Tape, phase: str) -> CompletedSteps:
+    """Return what the steps of a visit have done so far, and what those of the attempts before it have."""
+    if log.steps is None:
+        earlier = tape.state.history.steps.get(phase)
+        log.steps = CompletedSteps() if earlier is None else CompletedSteps(tape.content(earlier))
+    return log.steps
+
+
 class StepContext:
     """The context of one list of steps, or of the branches of a node after its steps."""
 
@@ -75,10 +83,8 @@ class StepContext:
         self.log = log
         self.tape = tape
         self.work = SharedWork()
-        if log.steps is None:
-            earlier = tape.state.history.steps.get(phase)
-            log.steps = CompletedSteps() if earlier is None else CompletedSteps(tape.content(earlier))
-        self.completed = log.steps
+        self.completed = CompletedSteps() if is_check else _steps_of(log, tape, phase)
+        """A check judges what is proposed now, so that none takes over what another one found."""
 
     def taken_over(self, args: dict[str, Any], call: str) -> tuple[Any] | str:
         """Return the value of what an earlier attempt has done with the same arguments.
