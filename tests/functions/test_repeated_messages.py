@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime, llm_chat, llm_function, tool
-from reyn.errors import RunIdTaken
+from reyn.errors import CallStopped, RunIdTaken
 from reyn.journal import MemoryJournal
 from reyn.models import ModelAnswer, ToolCall
+from reyn.vocabulary import EffectClass
 from tests.kernel.test_turn_abort import forever, reached
 
 NAMES = ("Ada", "Bob", "Ada")
@@ -27,7 +28,15 @@ class Till:
 
     name, answer_form, takes_time = "till", "tools", True
 
-    def __init__(self, root: Path, journal: MemoryJournal, interrupted_at: int = 0, *, copies: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        journal: MemoryJournal,
+        interrupted_at: int = 0,
+        *,
+        copies: bool = False,
+        effect: EffectClass = "idempotent",
+    ) -> None:
         self.booked: list[str] = []
         self.calls = 0
         self.interrupted_at = interrupted_at
@@ -44,7 +53,7 @@ class Till:
         async def till(message: str) -> None:
             """Book what is said."""
 
-        @tool(effect="idempotent", permission=None)
+        @tool(effect=effect, permission=None)
         async def ring() -> str:
             """Ring."""
             shop = till.options(key="shop")
@@ -81,10 +90,10 @@ class Till:
         return ModelAnswer("", tool_calls=(ToolCall("t", "book", json.dumps({"name": last.text})),))
 
 
-async def killed_at(root: Path, interrupted_at: int, *, copies: bool = False) -> tuple[list[str], Till]:
+async def killed_at(root: Path, interrupted_at: int, **options: Any) -> tuple[list[str], Till]:
     """Kill the process in a step; return what was booked until then, and the till that another process opens."""
     journal = MemoryJournal()
-    killed = Till(root, journal, interrupted_at, copies=copies)
+    killed = Till(root, journal, interrupted_at, **options)
     first = asyncio.create_task(killed.sell("tea"))
     await reached(killed.reached, first)
     after = deepcopy(journal)  # what a process finds after the kill of this one
@@ -93,14 +102,25 @@ async def killed_at(root: Path, interrupted_at: int, *, copies: bool = False) ->
     first.cancel()
     await asyncio.wait([first])
     await killed.rt.aclose()
-    return done, Till(root, after, copies=copies)
+    return done, Till(root, after, **options)
 
 
-@pytest.mark.parametrize("interrupted_at", range(1, 2 * len(NAMES) + 2))
-def test_a_tool_that_is_repeated_finds_the_turns_that_it_started(tmp_path: Path, interrupted_at: int):
+@pytest.mark.parametrize(
+    ("interrupted_at", "effect"),
+    [*((at, "idempotent") for at in range(1, 2 * len(NAMES) + 2)), *((at, "unsafe") for at in (2, 3, 7))],
+)
+def test_a_tool_that_is_repeated_finds_the_turns_that_it_started(
+    tmp_path: Path, interrupted_at: int, effect: EffectClass
+):
     async def scenario() -> None:
-        done, till = await killed_at(tmp_path, interrupted_at)
+        done, till = await killed_at(tmp_path, interrupted_at, effect=effect)
         async with till.rt as rt:
+            if effect == "unsafe":
+                with pytest.raises(CallStopped):
+                    await till.sell("tea")
+                asked = rt.runs.open_question(rt.runs.find("sale"))
+                assert asked is not None
+                rt.answer("sale", asked.question.id, "again")
             assert "ok booked Ada, ok booked Bob, ok booked Ada" in await till.sell("tea")
             assert [*done, *till.booked] == [*NAMES]
             said = [message.text for message in rt.runs.transcript(till.till.conversation) if message.role == "user"]

@@ -237,7 +237,7 @@ class LiveWorld:
                 return None  # asked for since the intent was recorded
             return await self._ops.perform(effect, op, tape, lambda: self.children.end_calls(scope))
 
-        with run_scope(self._services, tape, effect.key, self._above) as scope:
+        with run_scope(self._services, tape, effect, self._above) as scope:
             return await self._cancelled.unless(perform(), tape)
 
     def _allowance(self, tape: Tape) -> Allowance:

@@ -13,6 +13,7 @@ from reyn.journal import digest
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import ChildStarted, HistoryPart, ImageRef
+    from reyn.kernel.core.effects import PerformOp
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.services import Services
@@ -42,12 +43,14 @@ class RunScope:
         tape: The tape of the run.
         loop: The event loop that executes it.
         above: Returns the runs above it, on whose budgets sub-runs draw as well.
+        is_repeated: Whether the op is performed again: it was interrupted before it had an outcome.
     """
 
-    def __init__(self, services: Services, tape: Tape, call: str, above: Above) -> None:
+    def __init__(self, services: Services, tape: Tape, call: str, above: Above, *, is_repeated: bool) -> None:
         self.services = services
         self.tape = tape
         self.above = above
+        self.is_repeated = is_repeated
         self.loop = asyncio.get_running_loop()
         self._call = call
         self.calls: dict[str, ChildStarted] = {}
@@ -59,11 +62,6 @@ class RunScope:
     def call(self) -> str:
         """The id of the op's call in its run."""
         return self._call
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether the op is performed again, because the process that performed it before died or was interrupted."""
-        return self._call in self.tape.state.recovery.unknown_outcomes
 
     def next_key(self, name: str) -> str:
         """Return the id of the next call of a function, unique in the run; `call_name` names what is called."""
@@ -92,9 +90,11 @@ def current_scope() -> RunScope | None:
 
 
 @contextmanager
-def run_scope(services: Services, tape: Tape, call: str, above: Above) -> Iterator[RunScope]:
+def run_scope(services: Services, tape: Tape, effect: PerformOp, above: Above) -> Iterator[RunScope]:
     """Make an op the current scope of the calls in the block."""
-    scope = RunScope(services, tape, call, above)
+    # An unsafe op that is performed again has no unknown outcome any more: a person has decided about it.
+    is_repeated = bool(effect.resolution) or effect.key in tape.state.recovery.unknown_outcomes
+    scope = RunScope(services, tape, effect.key, above, is_repeated=is_repeated)
     token = _scope.set(scope)
     try:
         yield scope
