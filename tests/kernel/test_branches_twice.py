@@ -248,3 +248,46 @@ def test_a_fork_of_a_run_whose_branches_failed_executes_what_is_missing(
             assert (await rt.runs.replay("f")).events == rt.runs.verify("f").events
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("policy", ["collect", "retry"])
+@pytest.mark.parametrize("completing", [0, 1])
+def test_what_one_of_several_equal_items_completed_says_nothing_about_the_others(
+    tmp_path: Path, policy: str, completing: int
+):
+    """Each item pays once. One completes; for each of the others, a person decides before it pays again."""
+    paid: list[str] = []
+
+    @tool(effect="unsafe", permission=None)
+    async def pay(to: str) -> str:
+        """Pay someone."""
+        paid.append(to)
+        return f"paid {to}"
+
+    class Payer:
+        name, answer_form = "payer", "full"
+
+        async def complete(self, request: Any) -> ModelAnswer:
+            if request.phase == "last":
+                return ModelAnswer(json.dumps(finish()))
+            if not any("paid a" in (message.text or "") for message in request.messages):
+                return ModelAnswer(json.dumps(act({"kind": "pay", "to": "a"})))
+            index = int(request.run_id.rpartition(".")[2].partition("r")[0]) - 1
+            return ModelAnswer(json.dumps(finish()) if index == completing else "no")
+
+    write_payments(tmp_path, f"max_parallel: 1}}, need: 2, on_item_error: {policy}")
+    options: dict[str, Any] = {"model": Payer(), "journal": MemoryJournal(), "ops": [pay], "trust": True}
+
+    async def scenario() -> None:
+        async with OSRuntime.open(tmp_path, max_phase_retries=0, **options) as rt:
+            result = await rt.run("top", {"items": [{"text": "a"}] * 3}, run_id="k")
+            for _ in range(2):
+                while result.status == "waiting":
+                    rt.answer("k", result.question.id, "failed")
+                    result = await rt.resume("k")
+                assert result.status == "failed", result.reason
+                assert paid == ["a"] * 3
+                result = await rt.resume("k", retry=True)
+            assert (await rt.runs.replay("k")).events == rt.runs.verify("k").events
+
+    asyncio.run(scenario())

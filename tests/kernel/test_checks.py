@@ -81,7 +81,14 @@ def test_an_unsafe_op_checks_what_is_proposed_now_and_not_what_an_earlier_visit_
     def program(text: str) -> dict[str, Any]:
         return act(file("write", "output/program.txt", content=text))
 
-    answers = [program("right"), go("b", "far too long"), program("wrong"), go("b", "ok"), program("right"), go("b", "ok")]
+    answers = [
+        program("right"),
+        go("b", "far too long"),
+        program("wrong"),
+        go("b", "ok"),
+        program("right"),
+        go("b", "ok"),
+    ]
     with SyncRuntime.open(
         tmp_path, model=ScriptedModel([*answers, finish()]), ops=[run_tests], trust=True, max_phase_retries=0
     ) as runtime:

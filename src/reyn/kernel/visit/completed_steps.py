@@ -40,6 +40,8 @@ class CompletedSteps:
         """Begin a visit; `earlier` is the content of the attempts before it."""
         self._earlier = _LIST.decode(earlier)
         self._done: list[CompletedStep] = []
+        self._repeated: dict[str, CompletedStep] = {}
+        """What has no result and is done again, if a person decides so, by the call that does it."""
         self.sources: dict[str, str] = {}
         """The calls whose results steps have taken over, by the call of the step."""
 
@@ -58,15 +60,20 @@ class CompletedSteps:
         self._done.append(found)
         if found.result:
             self.sources[call] = found.call
+        else:
+            self._repeated[call] = found
         return found
 
+    def repeat(self, before: str, call: str) -> None:
+        """Let a call do again what another one of this visit did without a result, if it did anything."""
+        if (found := next((one for one in self._done if one.call == before), None)) is not None:
+            self._repeated[call] = found
+
     def add(self, args: dict[str, Any], call: str, result: str = "", acted: str = "") -> None:
-        """Add what a step has done, in place of what it did not do again."""
-        identity = digest(canonical(args))
-        taken = next((one for one in self._done if one.args == identity and not one.result), None)
-        if taken is not None:
-            self._done.remove(taken)
-        self._done.append(CompletedStep(identity, call, result, acted))
+        """Add what a step has done, in place of what it has done again. Others with the same arguments stay."""
+        if (repeated := self._repeated.pop(call, None)) is not None:
+            self._done.remove(repeated)
+        self._done.append(CompletedStep(digest(canonical(args)), call, result, acted))
 
     def keep(self, args: dict[str, Any], call: str, result: str) -> None:
         """Add a result that a step may produce again, but need not."""

@@ -157,8 +157,8 @@ class _FanOut:
 
     async def _start(self, index: int) -> None:
         branch, _, value = self._branches[index]
-        attempt = self._join.attempt(index)
-        call = f"{self._entry.step}.{branch.name or index + 1}{f'r{attempt}' if attempt > 1 else ''}"
+        attempt, first = self._join.attempt(index), f"{self._entry.step}.{branch.name or index + 1}"
+        call = f"{first}r{attempt}" if attempt > 1 else first
         skill = self._phase.branch_skill(branch)
         args = {"kind": "run_skill", "skill": skill.name, "input": value}
         if not is_skill_node(branch.do):
@@ -168,6 +168,8 @@ class _FanOut:
             self._context.end_step(call, "branch")
             self._complete(index, acted[0])
             return
+        if attempt > 1:
+            self._context.completed.repeat(first if attempt == 2 else f"{first}r{attempt - 1}", call)
         plan = PlanChild(call, "skill", skill.name, value, skill)
         try:
             if is_skill_node(branch.do):
