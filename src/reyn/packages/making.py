@@ -28,7 +28,7 @@ from reyn.journal import digest
 from reyn.packages.content import content_of, stamps_of
 from reyn.packages.declared import ENVIRONMENTS, EnvironmentRecord, EnvironmentStatus, PackageEnvironments
 from reyn.packages.installation import find_installation
-from reyn.packages.requirements import check_locked, check_plain
+from reyn.packages.requirements import check_locked, check_plain, for_pip
 
 _Report = Callable[[str], None]
 PLAIN = ".in"
@@ -63,7 +63,7 @@ def make_environment(
             hint="Install packages with the programs of that environment, or declare `requirements` instead of `path`.",
         )
     text = packages.requirements_of(name)
-    check_locked(text, packages.declared(name).requirements)
+    listed = for_pip(check_locked(text, packages.declared(name).requirements))
     with packages.folder(create=True) as folder, _locked(folder, name):
         assert folder is not None
         _remove_old(packages, folder, name)
@@ -72,7 +72,7 @@ def make_environment(
             path = packages.state / ENVIRONMENTS / made
             report(f"creating the environment {name} for Python {platform.python_version()}")
             _run([sys.executable, "-P", "-m", "venv", "--without-pip", str(path)], packages.state, report)
-            _install(path, text, report, allow_source=allow_source)
+            _install(path, listed, report, allow_source=allow_source)
             report("recording its content")
             packages.store(name, _record(path, text))
         except BaseException:
@@ -99,8 +99,8 @@ def lock_requirements(packages: PackageEnvironments, name: str, *, report: _Repo
         raise RequirementsInvalid(message, hint="Declare `requirements: NAME.txt`, and write the names into `NAME.in`.")
     text = packages.requirements_of(name, PLAIN)
     source = os.path.splitext(file)[0] + PLAIN  # noqa: PTH122 - text in, text out
-    check_plain(text, source)
-    with _written(text) as (folder, plain):
+    listed = for_pip(check_plain(text, source))
+    with _written(listed) as (folder, plain):
         report(f"resolving {source}")
         result = folder / "report.json"
         options = ("install", "--dry-run", "--ignore-installed", *_WHEELS, "--report", str(result), "-r", str(plain))
@@ -159,7 +159,7 @@ def _install(path: Path, text: str, report: _Report, *, allow_source: bool) -> N
 
 @contextmanager
 def _written(text: str) -> Iterator[tuple[Path, Path]]:
-    """Yield a temporary folder, and a file in it with requirements, as they were checked."""
+    """Yield a temporary folder, and a file in it with requirements for pip."""
     with tempfile.TemporaryDirectory(prefix="reyn-env-") as name:
         file = Path(name, "requirements.txt")
         file.write_text(text)
