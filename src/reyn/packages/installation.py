@@ -21,6 +21,7 @@ _CONFIG, _SYSTEM_PACKAGES = "pyvenv.cfg", "include-system-site-packages"
 _MAX_CONFIG_BYTES = 100_000
 _MAX_LINKS = 40
 _NAMED_VERSION = re.compile(r"python(\d+\.\d+)t?")
+_PROGRAM = re.compile(r"python(\d+(\.\d+)?)?[a-z]*")
 _MIN_VERSION = (3, 11)
 """The oldest Python that the program which calls a python step supports."""
 
@@ -70,9 +71,13 @@ def find_installation(folder: str | os.PathLike[str]) -> Installation:
     target = _resolve(program)
     if target is None or not os.access(target.path, os.X_OK):
         raise EnvironmentUnavailable(f"the interpreter of `{folder}` is gone: `{program}` leads to no program")
+    if not os.path.isfile(target.path) or not _PROGRAM.fullmatch(os.path.basename(target.path)):  # noqa: PTH113, PTH119
+        raise EnvironmentUnavailable(f"`{program}` leads to `{target.path}`, which is no Python")
     settings = _settings(f"{root}/{_CONFIG}")
     bases = (root,) if settings is None else _bases(folder, target.path, settings)
     version = _version(folder, target.path, bases, settings)
+    # Another folder that is named as the home of the Python is not shown: `pyvenv.cfg` may name any.
+    bases = tuple(base for base in bases if _has_library(base, version))
     is_open = settings is not None and settings.get(_SYSTEM_PACKAGES, "").lower() == "true"
     places = (f"{prefix}/{name}" for prefix in (root, *(bases if is_open else ())) for name in _places(version))
     packages = tuple(dict.fromkeys(os.path.realpath(one) for one in places if os.path.isdir(one)))  # noqa: PTH112
@@ -95,13 +100,16 @@ def find_installation(folder: str | os.PathLike[str]) -> Installation:
 def installation_of_program(program: str) -> Installation | None:
     """Return the virtual environment that a program belongs to; `None` if there is none.
 
+    Args:
+        program: An absolute path, or a name, which belongs to none: it is looked for among those of the system.
+
     Raises:
         EnvironmentUnavailable: It is incomplete.
     """
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(program)))  # noqa: PTH100, PTH120 - text in, text out
-    if not os.path.isfile(f"{folder}/{_CONFIG}"):  # noqa: PTH113
+    above, name = os.path.split(os.path.dirname(program))  # noqa: PTH120 - text in, text out
+    if name != "bin" or not os.path.isabs(program) or not os.path.isfile(f"{above}/{_CONFIG}"):  # noqa: PTH113, PTH117
         return None
-    return find_installation(folder)
+    return find_installation(above)
 
 
 def _places(version: str) -> tuple[str, ...]:
@@ -112,6 +120,11 @@ def _places(version: str) -> tuple[str, ...]:
         "lib/python3/dist-packages",
         f"local/lib/python{version}/dist-packages",
     )
+
+
+def _has_library(base: str, version: str) -> bool:
+    """Return whether a folder is the prefix of a Python: it has the standard library."""
+    return any(os.path.isfile(f"{base}/{lib}/python{version}/os.py") for lib in ("lib", "lib64"))  # noqa: PTH113
 
 
 def _is_of_system(path: str) -> bool:

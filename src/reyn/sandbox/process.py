@@ -197,6 +197,8 @@ def _python_parts() -> tuple[str, ...]:
 def installed_parts(prefix: str, version: str, libraries: str = "lib64") -> list[str]:
     """Return what a Python has put into a folder, which may be the user's `~/.local`, or have other projects in it.
 
+    Folders in it that are links may lead anywhere: what is in them is left out.
+
     Args:
         prefix: The folder, a path without links.
         version: The version of the Python, such as `3.11`.
@@ -206,7 +208,8 @@ def installed_parts(prefix: str, version: str, libraries: str = "lib64") -> list
     found = existing(*(f"{prefix}/{name}" for name in _PYTHON_PARTS))
     found += existing(*(f"{folder}/python{version}" for folder in folders if not os.path.islink(folder)))  # noqa: PTH114
     shared = (path for folder in folders for path in Path(folder).glob("*.so*"))
-    return sorted({*found, *(str(path) for path in shared if path.is_file())})
+    parts = {*found, *(str(path) for path in shared if path.is_file())}
+    return sorted(part for part in parts if os.path.realpath(os.path.dirname(part)) == os.path.dirname(part))  # noqa: PTH120
 
 
 def python_folders(private: tuple[str, ...]) -> list[str]:
