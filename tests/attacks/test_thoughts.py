@@ -18,6 +18,7 @@ from reyn.models.anthropic import to_messages
 from reyn.models.chat_messages import to_wire
 from reyn.models.gemini import to_contents
 from reyn.models.thoughts import Thoughts
+from tests.attacks.support import with_limits
 from tests.fuzz.archives import Archive
 from tests.kernel.support import Project
 from tests.support import finish, write_skill
@@ -96,3 +97,20 @@ def test_an_archive_whose_thoughts_have_another_shape_is_refused(tmp_path: Path,
         with pytest.raises(ArchiveInvalid, match="no thoughts"):
             rt.runs.import_(archive.lines())
         assert not rt.runs.is_recorded("k")
+
+
+SPLIT = """
+from itertools import product
+from reyn.models.thoughts import ThinkTags
+for before, piece in product(("", "<think>", "<think>a</think>"), ("\\n", "<", "</think", "<think")):
+    tags = ThinkTags()
+    tags.split(before)
+    for _ in range(30_000):
+        tags.split(piece * 50)
+    tags.end()
+"""
+
+
+def test_the_time_to_split_thoughts_off_grows_with_their_length():
+    """Blanks before an answer took time that grew with the square of their number."""
+    with_limits(SPLIT, seconds=10, megabytes=500)

@@ -91,6 +91,8 @@ class ThinkTags:
     def __init__(self) -> None:
         self._state: Literal["start", "thoughts", "gap", "answer"] = "start"
         self._held = ""
+        self._blanks: list[str] = []
+        """The blanks before the text, which are a part of it if it does not begin with the tag."""
 
     def split(self, piece: str) -> tuple[str, str]:
         """Return the thoughts and the answer in the next piece. Both lack what may be a part of a tag."""
@@ -100,12 +102,13 @@ class ThinkTags:
         text, self._held = self._held + piece, ""
         if self._state == "start":
             beginning = text.lstrip()
+            self._blanks.append(text[: len(text) - len(beginning)])
             if not beginning.startswith(_BEGIN):
                 if _BEGIN.startswith(beginning):
-                    self._held = text
+                    self._held = beginning
                     return "", ""
                 self._state = "answer"
-                return "", text
+                return "", f"{''.join(self._blanks)}{beginning}"
             self._state, text = "thoughts", beginning[len(_BEGIN) :]
         if self._state == "thoughts":
             thought, end, rest = text.partition(_END)
@@ -121,4 +124,6 @@ class ThinkTags:
     def end(self) -> tuple[str, str]:
         """Return the rest at the end of the text."""
         held, self._held = self._held, ""
-        return (held, "") if self._state == "thoughts" else ("", held)
+        if self._state == "thoughts":
+            return held, ""
+        return "", f"{''.join(self._blanks)}{held}" if self._state == "start" else held
