@@ -243,14 +243,3 @@ async def repeat_run(call: ApiCall) -> RunView:
         return await site.runtime.rerun(run, model=model, upgrade=body.upgrade, run_id=new, **observers)
 
     return run_view(site.runtime, await site.work.start(new, execute))
-
-
-ACTING_OPERATIONS = (
-    start_run,
-    submit_run,
-    answer,
-    cancel,
-    resume,
-    fork_run,
-    repeat_run,
-)

@@ -17,23 +17,16 @@ from reyn.errors import InternalError, RequestInvalid, ResourceNotFound
 from reyn.gateway import acting, inspecting, project, reading, runs, services, skills
 from reyn.gateway.guard import RequestGuard
 from reyn.gateway.openapi import document
+from reyn.gateway.operations import Operation
 from reyn.gateway.problems import problem_response
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from reyn.gateway.operations import Operation
     from reyn.gateway.site import Gateway
 
-OPERATIONS: tuple[Operation, ...] = (
-    *runs.RUN_OPERATIONS,
-    *inspecting.INSPECTING_OPERATIONS,
-    *reading.READING_OPERATIONS,
-    *acting.ACTING_OPERATIONS,
-    *skills.SKILL_OPERATIONS,
-    *project.PROJECT_OPERATIONS,
-    *services.SERVICE_OPERATIONS,
-)
+_MODULES = (runs, inspecting, reading, acting, skills, project, services)
+OPERATIONS = tuple(one for module in _MODULES for one in vars(module).values() if isinstance(one, Operation))
 _TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _TYPES |= {"svg": "image/svg+xml", "json": "application/json"}
 PAGES = (

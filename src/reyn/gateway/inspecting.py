@@ -184,6 +184,3 @@ def get_content(call: ApiCall) -> Response:
     if not any(wanted in content_hashes(decode(event)) for event in quoting):
         raise ResourceNotFound(f"no event of run `{call.run}` names `{wanted}`")
     return PlainTextResponse(runs.content(wanted), headers={"Content-Disposition": "inline"})
-
-
-INSPECTING_OPERATIONS = (get_timeline, get_spans, get_state, get_decision, get_file_diff, get_content)

@@ -1,6 +1,6 @@
 """Operations of the API: what each takes and returns, and how a request becomes a call of its handler.
 
-The table of operations is the one declaration that routes, checks and the OpenAPI document come from.
+Routes, checks and the OpenAPI document come from the operations that the modules declare.
 """
 
 from __future__ import annotations

@@ -306,23 +306,3 @@ def metrics(call: ApiCall) -> Response:
     """Return figures for Prometheus, without content."""
     call.principal.check_all_skills()
     return Response(metrics_text(call.site), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-PROJECT_OPERATIONS = (
-    sign_in,
-    get_session,
-    sign_out,
-    list_conversations,
-    begin_conversation,
-    get_conversation,
-    say,
-    interpret,
-    abort,
-    edit_message,
-    rename_conversation,
-    get_memory,
-    stream_changes,
-    healthz,
-    readyz,
-    metrics,
-)

@@ -146,20 +146,3 @@ def prune_runs(call: ApiCall) -> PruneReport:
         raise InputInvalid(f"`older_than` is {body.older_than}, not between 0 and {_MAX_DAYS} days in seconds")
     age = timedelta(seconds=body.older_than)
     return call.site.runtime.runs.prune(older_than=age, statuses=body.statuses, dry_run=body.dry_run)
-
-
-READING_OPERATIONS = (
-    get_summary,
-    get_inbox,
-    get_budgets,
-    get_handoffs,
-    get_contexts,
-    get_conversation_size,
-    get_frame,
-    get_next_prompt,
-    replay_run,
-    export_run,
-    undo_run,
-    delete_recorded,
-    prune_runs,
-)

@@ -266,18 +266,3 @@ def usage(call: ApiCall) -> UsageReport:
     """Return what model calls used and cost, and the budgets of today."""
     call.principal.check_all_skills()
     return call.site.runtime.runs.usage(call.query.by, since=call.query.since)
-
-
-RUN_OPERATIONS = (
-    list_runs,
-    list_questions,
-    get_run,
-    list_children,
-    list_events,
-    stream_run,
-    get_run_graph,
-    list_files,
-    diff_runs,
-    verify_run,
-    usage,
-)

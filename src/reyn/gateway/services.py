@@ -166,18 +166,3 @@ def change_memory(call: ApiCall) -> RunView:
         runtime.conversations.compact(run)
     call.site.changes.look()
     return run_view(runtime, runtime.runs.find(run))
-
-
-SERVICE_OPERATIONS = (
-    get_models,
-    explain_permissions,
-    explain_op,
-    get_approvals,
-    revoke_approval,
-    get_permission_warnings,
-    list_workers,
-    list_submissions,
-    hand_to_workers,
-    duplicate_conversation,
-    change_memory,
-)

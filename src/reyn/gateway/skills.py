@@ -187,6 +187,3 @@ def get_agent(call: ApiCall) -> AgentDetails:
         agent.memory,
         agent.budget,
     )
-
-
-SKILL_OPERATIONS = (list_skills, get_skill, try_cases, get_agents, get_agent)
