@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from reyn.client.transport import decoded
-from reyn.client.values import EventFields, RunAndResult
+from reyn.client.values import EventFields, RunDetails
 from reyn.context.frame import ContextFrame
 from reyn.context.handoff import PhaseHandoff
 from reyn.context.messages import MemoryEntry
@@ -302,8 +302,8 @@ class RemoteRuns:
         async for line in self._transport.lines(run_address(run, "/export")):
             yield line
 
-    async def _details(self, run: str) -> RunAndResult:
-        return await self._transport.call("GET", run_address(run), RunAndResult)
+    async def _details(self, run: str) -> RunDetails:
+        return await self._transport.call("GET", run_address(run), RunDetails)
 
     async def _read(self, run: str, rest: str, result: type[T], query: dict[str, Any] | None = None) -> T:
         return await self._transport.call("GET", run_address(run, rest), result, query=query)

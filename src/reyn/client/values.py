@@ -1,4 +1,4 @@
-"""What the server returns beside the values of the runtime. Everything that a client reads has a checked type."""
+"""What the server returns beside the values of the runtime. The gateway makes these values, the client reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from reyn.errors import NextAction  # noqa: TC001 - a field of a struct
 from reyn.journal import Event, RunRow
 from reyn.journal.kinds import Question
-from reyn.journal.results import RunResult
+from reyn.journal.results import Cost, RunResult
 from reyn.kernel.world.inbox import PostedReply
 
 
@@ -39,22 +39,48 @@ class StartedRun(msgspec.Struct, frozen=True):
     fork_seq: int = 0
 
 
-class AskedFields(msgspec.Struct, frozen=True):
-    """The question of a run, as the server sends it."""
+class AskedQuestion(msgspec.Struct, frozen=True):
+    """An open question.
+
+    Attributes:
+        run_id: The run that asks.
+        root_run: The run that continues with the reply.
+        skill: The skill of the run that asks.
+        question: The question. The `message` of an approval may be a preview; `text` has all of it.
+        text: The whole text: of an approval, what exactly will be executed.
+        edits: The field of the reply `edit`: `args` of an op, `artifact` of a decision; empty if there is none.
+        draft: The op or the artifact that was proposed, as JSON text, so that no client changes its numbers.
+        is_answered: Whether a reply is stored that no process has taken yet.
+        since: The time of the last event of the run, in microseconds since 1970.
+    """
 
     run_id: str
-    text: str
+    root_run: str
+    skill: str
     question: Question
+    text: str
+    edits: str
+    draft: str
     is_answered: bool
+    since: int
 
 
-class RunFields(RunRow, frozen=True, kw_only=True):
-    """A run, as the server sends it: its row, and what users see beside it."""
+class RunView(RunRow, frozen=True, kw_only=True):
+    """A run in a list: its row in the journal, and what users see beside it. The times are microseconds since 1970.
+
+    Attributes:
+        display_status: The status that users see.
+        root_run: The run that continues with a reply to this one.
+        cost: What its model calls cost.
+        next: The operation that continues the run.
+        question: The open question of the run or of one of its descendants.
+    """
 
     display_status: str
     root_run: str
+    cost: Cost | None
     next: NextAction | None
-    question: AskedFields | None
+    question: AskedQuestion | None
 
     @property
     def row(self) -> RunRow:
@@ -62,11 +88,12 @@ class RunFields(RunRow, frozen=True, kw_only=True):
         return RunRow(**{name: getattr(self, name) for name in RunRow.__struct_fields__})
 
 
-class RunAndResult(msgspec.Struct, frozen=True):
-    """A run with its result."""
+class RunDetails(msgspec.Struct, frozen=True):
+    """A run with its result. `active` are the microseconds of execution."""
 
-    run: RunFields
+    run: RunView
     result: RunResult
+    active: int
 
 
 class EventFields(msgspec.Struct, frozen=True):

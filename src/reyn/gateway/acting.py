@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from reyn.client.values import RemoteReply, RunView
 from reyn.errors import InputInvalid, QuestionUnknown
 from reyn.gateway.operations import ApiCall, operation
-from reyn.gateway.views import RunView, run_view
+from reyn.gateway.views import run_view
 from reyn.journal.submission import DEFAULT_QUEUE
-from reyn.kernel.world.inbox import PostedReply
 from reyn.models import Image, Message
 
 
@@ -101,15 +101,8 @@ class ReplyBody(msgspec.Struct, forbid_unknown_fields=True):
     is_text: bool = False
 
 
-class Answered(PostedReply, frozen=True, kw_only=True):
-    """A reply was stored. `is_continued` tells whether a process continues the run with it, after the event `seq`."""
-
-    is_continued: bool
-    seq: int
-
-
-@operation("POST", "/api/runs/{run}/answer", "answer", body=ReplyBody, result=Answered, status=202)
-async def answer(call: ApiCall) -> Answered:
+@operation("POST", "/api/runs/{run}/answer", "answer", body=ReplyBody, result=RemoteReply, status=202)
+async def answer(call: ApiCall) -> RemoteReply:
     """Reply to the open question of a run; the run continues. Replies to approvals need the scope `approve`.
 
     The journal records the name of the token as the user, whatever the body says.
@@ -140,7 +133,7 @@ async def answer(call: ApiCall) -> Answered:
 
         await site.work.start(posted.root_run, execute)
         continued = True
-    return Answered(**msgspec.structs.asdict(posted), is_continued=continued, seq=seq)
+    return RemoteReply(**msgspec.structs.asdict(posted), is_continued=continued, seq=seq)
 
 
 class Reason(msgspec.Struct, forbid_unknown_fields=True):

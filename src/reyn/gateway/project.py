@@ -15,12 +15,13 @@ from reyn.chat.services.snapshot_journal import (
     find_conversation,
     latest_conversations,
 )
+from reyn.client.values import RunView
 from reyn.errors import AgentNotFound, InputInvalid, ReynError
 from reyn.gateway.metrics import metrics_text
 from reyn.gateway.operations import ApiCall, operation
 from reyn.gateway.site import session_cookie
 from reyn.gateway.streams import change_stream
-from reyn.gateway.views import RunView, run_view
+from reyn.gateway.views import run_view
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.results import TokenScope
 from reyn.models import Image, Message

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.client.values import AskedQuestion, RunDetails, RunView
 from reyn.gateway.operations import ApiCall, operation
 from reyn.gateway.streams import WatchOptions, event_stream
-from reyn.gateway.views import (
-    AskedQuestion,
-    EventView,
-    RunDetails,
-    RunView,
-    event_view,
-    question_view,
-    run_details,
-    run_view,
-)
+from reyn.gateway.views import EventView, event_view, question_view, run_details, run_view
 from reyn.journal.listing import RunQuery, ShownStatus
 from reyn.journal.registry import Status
 from reyn.kernel.runtime_types import VerifyReport

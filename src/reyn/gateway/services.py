@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from reyn.client.values import RunView
 from reyn.errors import RequestInvalid
 from reyn.gateway.operations import ApiCall, operation
-from reyn.gateway.views import RunView, run_view
+from reyn.gateway.views import run_view
 from reyn.journal.results import Approval
 from reyn.journal.submission import DEFAULT_QUEUE
 from reyn.journal.workers import WorkerReport

@@ -1,4 +1,4 @@
-"""What the API returns about runs, as values."""
+"""Make what the API returns about runs."""
 
 from __future__ import annotations
 
@@ -6,71 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import NextAction  # noqa: TC001 - a field of a struct
-from reyn.journal import RunRow
-from reyn.journal.kinds import Question
-from reyn.journal.results import Cost, RunResult
+from reyn.client.values import AskedQuestion, RunDetails, RunView
+from reyn.journal.results import Cost
 from reyn.journal.summary import to_result
 
 if TYPE_CHECKING:
     from reyn.api import ChatRuntime
-    from reyn.journal import Event
+    from reyn.journal import Event, RunRow
     from reyn.journal.family import OpenQuestion
 
 
 _CHECKED = msgspec.json.Decoder(msgspec.Raw)
-
-
-class AskedQuestion(msgspec.Struct, frozen=True):
-    """An open question.
-
-    Attributes:
-        run_id: The run that asks.
-        root_run: The run that continues with the reply.
-        skill: The skill of the run that asks.
-        question: The question. The `message` of an approval may be a preview; `text` has all of it.
-        text: The whole text: of an approval, what exactly will be executed.
-        edits: The field of the reply `edit`: `args` of an op, `artifact` of a decision; empty if there is none.
-        draft: The op or the artifact that was proposed, as JSON text, so that no client changes its numbers.
-        is_answered: Whether a reply is stored that no process has taken yet.
-        since: The time of the last event of the run, in microseconds since 1970.
-    """
-
-    run_id: str
-    root_run: str
-    skill: str
-    question: Question
-    text: str
-    edits: str
-    draft: str
-    is_answered: bool
-    since: int
-
-
-class RunView(RunRow, frozen=True, kw_only=True):
-    """A run in a list: its row in the journal, and what users see beside it. The times are microseconds since 1970.
-
-    Attributes:
-        display_status: The status that users see.
-        root_run: The run that continues with a reply to this one.
-        cost: What its model calls cost.
-        next: The operation that continues the run.
-        question: The open question of the run or of one of its descendants.
-    """
-
-    display_status: str
-    root_run: str
-    cost: Cost | None
-    next: NextAction | None
-    question: AskedQuestion | None
-
-
-class RunDetails(msgspec.Struct, frozen=True):
-    """A run with its result. `active` are the microseconds of execution."""
-
-    run: RunView
-    result: RunResult
-    active: int
 
 
 class EventView(msgspec.Struct):
