@@ -79,6 +79,7 @@ ONLY_EMBEDDED = {
     "Project.mcp_tools": OWNER,
     "Project.accept_mcp_tools": OWNER,
     "Project.accepted_mcp_tools": OWNER,
+    **{f"Project.{name}": OWNER for name in ("environment", "environments", "make_environment", "lock_environment")},
     "Conversations.execute": CODE,
     "Conversations.run_background": "the server executes background runs of the conversations that it has open",
     "Conversations.rename(by)": PEOPLE,

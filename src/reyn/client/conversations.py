@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from reyn.client.values import Resource, StartedRun
+from reyn.client.values import Begun, Resource, StartedRun
 from reyn.journal import RunRow
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RemoteConversations:
     ) -> str:
         """Begin a conversation with a message; return its run."""
         body = {"text": text, "agent": agent, "run_id": run_id, "images": _sent(images)}
-        return (await self._transport.call("POST", "/api/conversations", StartedRun, body)).run_id
+        return (await self._transport.call("POST", "/api/conversations", Begun, body)).run_id
 
     async def messages(self, run: str) -> list[Resource]:
         """Return the messages of a conversation."""

@@ -39,6 +39,12 @@ class StartedRun(msgspec.Struct, frozen=True):
     fork_seq: int = 0
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """The run of a conversation."""
+
+    run_id: str
+
+
 class AskedQuestion(msgspec.Struct, frozen=True):
     """An open question.
 

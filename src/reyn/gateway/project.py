@@ -15,7 +15,7 @@ from reyn.chat.services.snapshot_journal import (
     find_conversation,
     latest_conversations,
 )
-from reyn.client.values import RunView
+from reyn.client.values import Begun, RunView
 from reyn.errors import AgentNotFound, InputInvalid, ReynError
 from reyn.gateway.metrics import metrics_text
 from reyn.gateway.operations import ApiCall, operation
@@ -150,12 +150,6 @@ class BeginConversation(MessageBody, forbid_unknown_fields=True):
 
     agent: str | None = None
     run_id: str | None = None
-
-
-class Begun(msgspec.Struct):
-    """The run of a conversation."""
-
-    run_id: str
 
 
 @operation("POST", "/api/conversations", "start", body=BeginConversation, result=Begun, status=202)
