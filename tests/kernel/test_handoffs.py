@@ -21,7 +21,7 @@ from reyn.testing import SteppingClock
 from tests.fuzz.archives import Archive
 from tests.kernel.support import Project
 from tests.kernel.test_fan_out import write_report
-from tests.support import act, file, finish, go, write_skill
+from tests.support import act, file, finish, go, with_ops, write_skill
 
 HEADING = "\n\n# Handoff\n"
 TEXT = {"type": "string"}
@@ -676,3 +676,53 @@ def test_a_handoff_has_the_risks_of_its_own_phase_alone(tmp_path: Path):
     project = make(tmp_path)
     assert project.run("rpi", ANSWERS).ok
     assert [list(one.open_risks) for one in handoffs_of(project)] == [["slow disks"], [], []]
+
+
+class FailsAtFirst(Reasons):
+    """Rejects the first visit of the branch `b`."""
+
+    def __init__(self) -> None:
+        self.left = 3
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        if request.input["data"].get("text") == "b" and self.left:
+            self.left -= 1
+            return ModelAnswer("no")
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_the_handoff_of_a_repeated_fan_out_has_the_reasons_that_it_took_over(tmp_path: Path, count: int):
+    each = "{in: data.items, do: write, output: note, max_parallel: 1}"
+    write_report(tmp_path, f"{{each: {each}, as: drafts, retry: {{max: 1}}}}", skill_keys="context: default\n")
+    project = Project(tmp_path)
+    names = "abcdefghijklm"[:count]
+    with project.open([], model=FailsAtFirst()) as rt:
+        assert rt.run("report", {"items": [{"text": name} for name in names]}, run_id="k").ok
+    first = handoffs_of(project)[0]
+    omitted = max(0, count - 10)
+    assert len(first.decisions_made) == count - omitted + (omitted > 0)
+    if not omitted:
+        assert set(first.decisions_made) == {f"because of {name}" for name in names}
+    assert project.is_sound()
+
+
+def test_files_of_a_handoff_are_those_that_a_later_phase_finds(tmp_path: Path):
+    """Not those that the visit deleted, nor those in the workspace of a sub-run."""
+    keys = "context: all\n"
+    for name, node in (("own", "@inner"), ("shared", "@inner[shared]")):
+        root = tmp_path / name
+        write_skill(root, "inner", {"x": ["end"]}, ops={"x": "file"}, skill_keys=keys)
+        graph: Any = {"a": [node], node: ["b"], "b": ["end"]}
+        write_skill(root, "outer", graph, ops={"a": "file"}, skill_keys=keys)
+        project = Project(root)
+        write = [file("write", path, content="1") for path in ("output/kept", "output/gone", "workspace:mine")]
+        first = with_ops(go(node), *write, file("delete", "output/gone"))
+        second = with_ops(
+            finish(), file("write", "workspace:below", content="1"), file("write", "output/b", content="")
+        )
+        assert project.run("outer", [first, second, finish()]).ok
+        produced = [one.artifacts_produced for one in handoffs_of(project)]
+        below = ("workspace:below", "output/b") if name == "shared" else ("output/b",)
+        assert produced == [("output/kept", "workspace:mine"), below, ()]
+        assert project.is_sound()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from reyn.journal import Blob, canonical, digest
+from reyn.journal import Blob, canonical, digest, kinds
 
 
 class CompletedStep(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,12 +22,24 @@ class CompletedStep(msgspec.Struct, frozen=True, omit_defaults=True):
         call: Its call.
         result: The hash of its result; empty if it has none that can be taken over.
         acted: The unsafe ops that its children have completed or begun.
+        summary: The reason of the last decision of a sub-run.
+        handoff: The hash of the last handoff of a sub-run.
     """
 
     args: str
     call: str
     result: str = ""
     acted: str = ""
+    summary: str = ""
+    handoff: str = ""
+
+
+def _of_child(args: dict[str, Any], ended: kinds.ChildEnded) -> CompletedStep:
+    """Return what a sub-run has done. One whose files are restored has no result that can be taken over."""
+    identity = digest(canonical(args))
+    if ended.artifact is None or ended.changes:
+        return CompletedStep(identity, ended.call, acted=ended.acted)
+    return CompletedStep(identity, ended.call, ended.artifact.hash, ended.acted, ended.summary, ended.handoff or "")
 
 
 _LIST = msgspec.json.Decoder(list[CompletedStep])
@@ -44,6 +56,8 @@ class CompletedSteps:
         """What has no result and is done again, if a person decides so, by the call that does it."""
         self.sources: dict[str, str] = {}
         """The calls whose results steps have taken over, by the call of the step."""
+        self.taken: list[CompletedStep] = []
+        """Those whose results steps have taken over."""
 
     def take(self, args: dict[str, Any], call: str) -> CompletedStep | None:
         """Return what a step does not do again; `None` if it has to do what it does.
@@ -60,6 +74,7 @@ class CompletedSteps:
         self._done.append(found)
         if found.result:
             self.sources[call] = found.call
+            self.taken.append(found)
         else:
             self._repeated[call] = found
         return found
@@ -71,13 +86,20 @@ class CompletedSteps:
 
     def add(self, args: dict[str, Any], call: str, result: str = "", acted: str = "") -> None:
         """Add what a step has done, in place of what it has done again. Others with the same arguments stay."""
-        if (repeated := self._repeated.pop(call, None)) is not None:
-            self._done.remove(repeated)
-        self._done.append(CompletedStep(digest(canonical(args)), call, result, acted))
+        self._add(CompletedStep(digest(canonical(args)), call, result, acted))
 
-    def keep(self, args: dict[str, Any], call: str, result: str) -> None:
-        """Add a result that a step may produce again, but need not."""
-        self._done.append(CompletedStep(digest(canonical(args)), call, result))
+    def add_child(self, args: dict[str, Any], ended: kinds.ChildEnded) -> None:
+        """Add a sub-run that acted, as `add` does."""
+        self._add(_of_child(args, ended))
+
+    def keep_child(self, args: dict[str, Any], ended: kinds.ChildEnded) -> None:
+        """Add a sub-run whose result another attempt may produce again, but need not."""
+        self._done.append(_of_child(args, ended))
+
+    def _add(self, step: CompletedStep) -> None:
+        if (repeated := self._repeated.pop(step.call, None)) is not None:
+            self._done.remove(repeated)
+        self._done.append(step)
 
     @property
     def acted(self) -> str:

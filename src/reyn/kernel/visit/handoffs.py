@@ -22,12 +22,15 @@ from reyn.context.tokens import CHARS, TokenCounter, truncate_to_length
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import FitTokens
+from reyn.kernel.core.snapshot import MAX_SUB_RUNS
 from reyn.kernel.visit.prompt_budget import recall_fitted
+from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.completed_steps import CompletedStep
     from reyn.kernel.visit.op_log import OpLog
 
 T = TypeVar("T")
@@ -170,7 +173,8 @@ def _derive(
 ) -> PhaseHandoff:
     state = tape.state
     before = [_read(name, tape) for _, name in state.history.handoffs.latest[-1:]]
-    below = [_read(run.handoff, tape) for run in state.visit.sub_runs if run.handoff]
+    sub_runs, earlier = _sub_runs(log, tape)
+    below = [_read(run.handoff, tape) for run in sub_runs if run.handoff]
     data = artifact["data"] if isinstance(artifact["data"], dict) else {}
     own = data | extra
     input_data = _data(entry.input.hash, tape)
@@ -178,13 +182,14 @@ def _derive(
     decisions = named or [reason]
     words = _words(artifact)
     narrative = _text(own.get("narrative")) or " ".join(part for part in (reason if named else "", words) if part)
-    if earlier := state.visit.earlier_sub_runs:
+    if earlier:
         decisions.append(f"(+{earlier} earlier sub-runs)")
-    decisions += [run.summary for run in state.visit.sub_runs if run.summary and not run.handoff]
+    decisions += [run.summary for run in sub_runs if run.summary and not run.handoff]
     verdicts = [verdicts for one in (*before, *below) if (verdicts := one.verdicts)]
     reviewed = {entry.phase: "approved"} if phase.kind == "phase" and phase.definition.requires_approval else {}
     checked = {truncate_to_length(fold_lines(gate), MAX_GATE_CHARS): verdict for gate, verdict in log.verdicts.items()}
-    changed = [change.path for change in reversed(log.changes_of(state.run_id)) if change.after is not None]
+    # Files in the workspace of a sub-run are not files of this run; those of a shared one are among the changes.
+    files_below = [path for path in _all(below, "artifacts_produced") if not path.startswith(WORKSPACE)]
     return PhaseHandoff(
         phase=state.history.ordinal(entry.phase),
         phase_name=entry.phase,
@@ -192,9 +197,7 @@ def _derive(
         goal=_line(_text(own.get("goal")) or _text(input_data.get("goal")) or _goal_before(before, tape)),
         epic_id=_line(_text(own.get("epic_id")) or _text(input_data.get("epic_id")) or _epic_before(before, below)),
         verdicts=_verdicts([*verdicts, checked, reviewed, own.get("verdicts")]),
-        artifacts_produced=_items(
-            [*changed, *_texts(own.get("artifacts_produced")), *_all(below, "artifacts_produced")]
-        ),
+        artifacts_produced=_items([*_written(log, tape), *_texts(own.get("artifacts_produced")), *files_below]),
         decisions_made=_items([*decisions, *_all(below, "decisions_made")]),
         open_risks=_items([*_texts(own.get("open_risks")), *_all(below, "open_risks")]),
         narrative=truncate_to_length(fold_lines(narrative), MAX_NARRATIVE_CHARS),
@@ -202,6 +205,19 @@ def _derive(
         context_degradation=_missing(entry, tape) is not None,
         completed_at=f"{datetime.fromtimestamp(tape.ts // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}",
     )
+
+
+def _sub_runs(log: OpLog, tape: Tape) -> tuple[list[CompletedStep | kinds.ChildEnded], int]:
+    """Return the last sub-runs of a visit, with those that it took over from another attempt, and how many it omits."""
+    visit = tape.state.visit
+    found = [*(log.steps.taken if log.steps is not None else ()), *visit.sub_runs]
+    return found[-MAX_SUB_RUNS:], visit.earlier_sub_runs + max(0, len(found) - MAX_SUB_RUNS)
+
+
+def _written(log: OpLog, tape: Tape) -> list[str]:
+    """Return the files that a visit has written and not deleted, in the order in which it began to."""
+    contents = {change.path: change.after for change in reversed(log.changes_of(tape.state.run_id))}
+    return [path for path, content in contents.items() if content is not None]
 
 
 def _missing(entry: Visit, tape: Tape) -> int | None:

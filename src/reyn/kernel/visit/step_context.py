@@ -123,13 +123,12 @@ class StepContext:
         """Add what a sub-run did, whether or not it has a result."""
         self.log.add_changes(ended.changes, self.tape)
         if ended.acted:
-            result = ended.artifact.hash if ended.artifact is not None and not ended.changes else ""
-            self.completed.add(args, ended.call, result, ended.acted)
+            self.completed.add_child(args, ended)
 
     def keep_result(self, args: dict[str, Any], ended: kinds.ChildEnded) -> None:
         """Let a later attempt take over the result of a sub-run without unsafe ops; its files are restored."""
         if ended.artifact is not None and not ended.changes:
-            self.completed.keep(args, ended.call, ended.artifact.hash)
+            self.completed.keep_child(args, ended)
 
     def end_step(self, call: str, kind: str, into: str | None = None, result: Blob | None = None) -> str | None:
         """Record that a step succeeded; return the hash of the result, as it is recorded."""
