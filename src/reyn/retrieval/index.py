@@ -103,6 +103,7 @@ class _Loaded:
         passages: Its passages.
         with_vectors: Which of them have vectors.
         table: The vectors; `None` if there are none.
+        paths: The documents that they are from.
     """
 
     def __init__(self, passages: Iterable[_Placed], with_vectors: Iterable[int], table: Any) -> None:
@@ -110,13 +111,13 @@ class _Loaded:
         self.with_vectors = tuple(with_vectors)
         self.table = table
         self._ranking = Ranking[_Placed](lambda one: one[2].searched)
-        self._paths = frozenset(path for path, _, _ in self.passages)
+        self.paths = frozenset(path for path, _, _ in self.passages)
         self._part: tuple[frozenset[str], _Loaded] | None = None
 
     def readable(self, allows: Callable[[str], bool]) -> _Loaded:
         """Return the part whose documents a run may read. Nothing else has an influence on its ranks and scores."""
-        paths = frozenset(filter(allows, self._paths))
-        if paths == self._paths:
+        paths = frozenset(filter(allows, self.paths))
+        if paths == self.paths:
             return self
         if (part := self._part) is None or part[0] != paths:
             numbers = [number for number, one in enumerate(self.passages) if one[0] in paths]
@@ -305,7 +306,8 @@ class Indexes:
                 vector = (await embedder.embed([query])).vectors[0]
             except ReynError as error:
                 notes.append(f"searched by words alone, because the question was not embedded: {error.message}")
-        found = await asyncio.to_thread(self._ranked, loaded, query, vector, limit, allows)
+        found, left_out = await asyncio.to_thread(self._ranked, loaded, query, vector, limit, allows)
+        notes += [left_out] if left_out else []
         return SearchResult(found, "words" if vector is None else "words and vectors", ". ".join(notes))
 
     async def search_vector(
@@ -317,17 +319,21 @@ class Indexes:
             [given] = of_length_one([vector])
         except ValueError as error:
             raise IndexOutdated(f"the vector of the query cannot be compared: {error}") from error
-        found = await asyncio.to_thread(self._ranked, loaded, "", given, limit, allows)
-        return SearchResult(found, "vectors", note)
+        found, left_out = await asyncio.to_thread(self._ranked, loaded, "", given, limit, allows)
+        return SearchResult(found, "vectors", ". ".join(filter(None, (note, left_out))))
 
     def _ranked(
         self, loaded: _Loaded, query: str, vector: Any, limit: int, allows: Callable[[str], bool]
-    ) -> tuple[Found, ...]:
+    ) -> tuple[tuple[Found, ...], str]:
+        """Return the best passages that a run may read, and a note if it may not read all documents."""
         part = loaded.readable(allows)
+        hidden, count = len(loaded.paths) - len(part.paths), len(loaded.paths)
+        note = f"{hidden} of {count} documents are left out, because this run may not read them"
         rankings = [part.by_words(query)] if query else []
         if vector is not None:
             rankings.append(part.by_vector(vector))
-        return tuple(Found(*part.passages[at], score) for at, score in joined(*rankings)[:limit])
+        found = tuple(Found(*part.passages[at], score) for at, score in joined(*rankings)[:limit])
+        return found, note if hidden else ""
 
     def _load(self, name: str, embedder: Embedder | None) -> tuple[_Loaded, str]:
         """Return an index in memory, as it is now, and what a reader should know about it."""
