@@ -6,6 +6,7 @@ that reads a file of the user.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -14,11 +15,13 @@ import pytest
 
 from reyn.errors import EnvironmentUnavailable
 from reyn.packages import installation_of_program
+from reyn.packages.declared import EnvironmentRecord
 from reyn.packages.installation import find_installation
 from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.process import Backend
 from tests.attacks.test_sandbox import usable
 from tests.ops.test_programs import call, make, one
+from tests.packages.support import declared
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON = os.path.realpath(sys.executable)
@@ -103,3 +106,33 @@ def test_a_program_in_another_folder_of_an_environment_is_not_replaced_by_one_of
     (venv / "tools").mkdir()
     assert installation_of_program(str(venv / "tools/show")) is None
     assert installation_of_program(str(venv / "bin/show")) is not None
+
+
+@pytest.mark.parametrize("name", ["office", "other"])
+def test_an_environment_that_came_with_the_project_is_not_one_that_the_user_made(
+    name: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """An archive of a project with a state folder brought packages that had no hash of the requirements."""
+    root = tmp_path / "project"
+    (root / ".reyn").mkdir(0o700, parents=True)
+    with monkeypatch.context() as attacker:
+        attacker.setenv("XDG_CONFIG_HOME", str(tmp_path / "attacker"))
+        packages = declared(root)
+        with packages.folder(create=True):
+            write_venv(root / ".reyn/environments/office-00000000", home, "")
+        record = EnvironmentRecord("office-00000000", "", "")
+        packages.store(name, record)
+        if name == "office":  # it is one of the attacker
+            with pytest.raises(EnvironmentUnavailable, match="changed after it was made"):
+                packages.find("office")
+    stored = root / f".reyn/environments/{name}.json"
+    stored.rename(root / ".reyn/environments/office.json")
+    for seal in (None, "", "0" * 64):
+        if seal is not None:
+            stored = root / ".reyn/environments/office.json"
+            stored.write_text(json.dumps(json.loads(stored.read_text()) | {"seal": seal}))
+        with pytest.raises(EnvironmentUnavailable, match="was not made by this user"):
+            declared(root).find("office")
+    declared(root).store("office", record)  # the user's own
+    with pytest.raises(EnvironmentUnavailable, match="changed after it was made"):
+        declared(root).find("office")

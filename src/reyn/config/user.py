@@ -30,6 +30,7 @@ _CODES = Codes(unknown=CONFIG_INVALID, wrong=CONFIG_INVALID)
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _PURPOSE = b"reyn journal\0"
+_SEALED = b"reyn seal\0"
 
 
 def check_document(document: Document, shape: type[msgspec.Struct]) -> list[Finding]:
@@ -243,7 +244,7 @@ def _replace_section(text: str, key: str, value: dict[str, Any], file: str) -> s
 
 
 class JournalKey:
-    """Makes and recognizes the marks of the user's journals.
+    """Makes and recognizes the marks of the user's journals, and seals other files in state folders.
 
     Without a writable home directory there is no key. Then there are no marks, and every journal counts as the
     user's own, because Reyn cannot check who created it.
@@ -268,6 +269,11 @@ class JournalKey:
         return key is None or any(
             hmac.compare_digest(mark[_NONCE_BYTES:], _mac(key, mark[:_NONCE_BYTES])) for mark in marks
         )
+
+    def seal(self, content: bytes) -> str:
+        """Return what only the user's key makes of some content; empty if no key can be stored."""
+        key = self._key()
+        return "" if key is None else hmac.digest(key, _SEALED + content, "sha256").hex()
 
     def _key(self) -> bytes | None:
         """Return the key, which is created on first use; `None` if that is impossible.

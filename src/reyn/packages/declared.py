@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.config.user import journal_key
 from reyn.documents import DocumentError, nearest_hint, read_text
 from reyn.errors import EnvironmentChanged, EnvironmentUnavailable, EnvironmentUnknown, RequirementsInvalid, ReynError
 from reyn.folders import OpenFolder, make_folders, open_beneath, replace_in
@@ -73,12 +74,14 @@ class EnvironmentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         content: The hash of its content.
         stamps: The digest of the sizes and times of its files when the content was hashed.
         requirements: The digest of the requirements file that it was made from.
+        seal: Shows that this user stored it: an archive of a project may bring a state folder.
     """
 
     folder: str
     content: str
     stamps: str
     requirements: str = ""
+    seal: str = ""
 
 
 _FOLDER = re.compile(r"[a-z0-9_-]{1,80}")
@@ -101,6 +104,7 @@ class PackageEnvironments:
         self.root = root
         self.state = state
         self._ignored = ignored
+        self._key = journal_key()
 
     def find(self, name: str) -> PackageEnvironment:
         """Return an environment, as it is now.
@@ -118,7 +122,8 @@ class PackageEnvironments:
             if settings.path:
                 return self._found(name, find_installation(self.root / os.path.expanduser(settings.path)), record)  # noqa: PTH111
             if record is None or not _FOLDER.fullmatch(record.folder):
-                raise EnvironmentUnavailable(f"it is {'half made' if self.leftovers(name) else 'not made'}")
+                state = "half made, or was not made by this user" if self.leftovers(name) else "not made"
+                raise EnvironmentUnavailable(f"it is {state}")
             made = find_installation(self.state / ENVIRONMENTS / record.folder)
             return self._found(name, made, record, is_made=True)
         except EnvironmentUnavailable as error:
@@ -222,19 +227,25 @@ class PackageEnvironments:
     # -- records --------------------------------------------------------------------------------------
 
     def record(self, name: str) -> EnvironmentRecord | None:
-        """Return what is stored about an environment; `None` if nothing is, or if it cannot be read."""
+        """Return what this user has stored about an environment; `None` if nothing is, or if it cannot be read."""
         with suppress(OSError, msgspec.MsgspecError), self.folder() as folder:
             if folder is not None:
                 handle = open_beneath(folder, f"{name}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 with os.fdopen(handle, "rb") as file:
-                    return msgspec.json.decode(file.read(100_000), type=EnvironmentRecord)
+                    found = msgspec.json.decode(file.read(100_000), type=EnvironmentRecord)
+                return found if found == self._sealed(name, found) else None
         return None
+
+    def _sealed(self, name: str, record: EnvironmentRecord) -> EnvironmentRecord:
+        """Return a record with the seal of the user."""
+        bound = msgspec.json.encode((name, msgspec.structs.replace(record, seal="")))
+        return msgspec.structs.replace(record, seal=self._key.seal(bound))
 
     def store(self, name: str, record: EnvironmentRecord) -> None:
         """Store what is known about an environment."""
         with self.folder(create=True) as folder:
             assert folder is not None
-            replace_in(folder, f"{name}.json", [msgspec.json.encode(record)], mode=0o600)
+            replace_in(folder, f"{name}.json", [msgspec.json.encode(self._sealed(name, record))], mode=0o600)
 
     def leftovers(self, name: str) -> list[str]:
         """Return the names of the folders of an environment, whether or not they are complete."""
