@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from reyn.errors import StreamTaken
@@ -61,8 +61,8 @@ class _Loop(Generic[T]):
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
-    async def __anext__(self) -> T:
-        return await self._stream.__anext__()
+    def __anext__(self) -> Awaitable[T]:
+        return self._stream.__anext__()
 
     def __del__(self) -> None:
         self._stream._leave()  # noqa: SLF001 - of the class above

@@ -99,18 +99,23 @@ def test_an_archive_whose_thoughts_have_another_shape_is_refused(tmp_path: Path,
         assert not rt.runs.is_recorded("k")
 
 
-SPLIT = """
-from itertools import product
+PIECES = """
+from reyn.chat import ReplyDelta
+from reyn.cli.chat.printing import TerminalPrinter
+from reyn.contract.partial import PartialReply
 from reyn.models.thoughts import ThinkTags
-for before, piece in product(("", "<think>", "<think>a</think>"), ("\\n", "<", "</think", "<think")):
-    tags = ThinkTags()
-    tags.split(before)
-    for _ in range(30_000):
-        tags.split(piece * 50)
-    tags.end()
+printer = TerminalPrinter()
+for read, pieces in (
+    (ThinkTags().split, ["\\n" * 50] * 20_000),
+    (ThinkTags().split, ["<think>", *["</think" * 7] * 20_000]),
+    (PartialReply().feed, ["\\n" * 50] * 20_000),
+    (lambda text: printer.show(ReplyDelta(text)), ["a"] * 700_000),
+):
+    for piece in pieces:
+        read(piece)
 """
 
 
-def test_the_time_to_split_thoughts_off_grows_with_their_length():
+def test_the_time_to_read_the_pieces_of_an_answer_grows_with_their_length():
     """Blanks before an answer took time that grew with the square of their number."""
-    with_limits(SPLIT, seconds=10, megabytes=500)
+    with_limits(PIECES, seconds=8, megabytes=500)

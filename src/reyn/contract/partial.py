@@ -34,8 +34,7 @@ class PartialReply:
     def feed(self, piece: str) -> str:
         """Return what a piece adds to the reply."""
         if self._kind == "unknown":
-            self._head += piece
-            piece = self._head.lstrip()
+            piece = self._head = (self._head + piece).lstrip()
             if not piece or (_FENCE.startswith(piece) and len(piece) < len(_FENCE)):
                 return ""
             self._kind = "json" if piece.startswith(("{", _FENCE)) else "plain"

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -203,6 +204,8 @@ def _sent(event: str, data: Any) -> bytes:
     return b"event: %b\r\ndata: %b\r\n\r\n" % (event.encode(), _encode(data))
 
 
+@lru_cache(maxsize=_MAX_WAITING)
 def _sent_event(event: Event, *, has_id: bool) -> bytes:
+    """Return an event as it is sent. The streams of a run send it at about the same time."""
     sent = _sent("event", event_view(event))
     return b"id: %d\r\n%b" % (event.seq, sent) if has_id else sent
