@@ -96,6 +96,40 @@ def test_a_sub_run_that_stops_is_an_error_of_the_tool(tmp_path: Path):
         assert "is failed" in found["error"]
 
 
+def test_a_question_of_a_sub_run_ends_with_the_op_that_called_it(tmp_path: Path):
+    """Nothing could continue the sub-run any more, so that a reply would have no effect."""
+    (tmp_path / "reyn.yaml").write_text("permissions: {tool: [{ask: ring}]}")
+    rung: list[str] = []
+
+    @tool(effect="unsafe")
+    def ring(who: str) -> str:
+        """Ring."""
+        rung.append(who)
+        return "rung"
+
+    @llm_function(llm_interface=Answers(act("ring", who="ada")), toolkit=[ring])
+    def page(who: str) -> str:
+        """Ring."""
+
+    @tool(effect="idempotent")
+    def reach(text: str) -> str:
+        """Reach someone."""
+        return page(text)
+
+    @llm_function(llm_interface=Answers(act("reach", text="ada"), value("ok")), toolkit=[reach, ring])
+    def ask(text: str) -> str:
+        """Ask."""
+
+    with sync_runtime(tmp_path) as rt, use_runtime(rt):
+        assert ask.options(run_id="k")("x") == "ok"
+        assert "Approve `ring`" in results(rt, "k", "reach")[0]["error"]
+        assert {row.skill: row.status for row in rt.runs.all()} == {"ask": "finished", "page": "cancelled"}
+        assert not rt.runs.open_questions()
+        for row in rt.runs.all():
+            assert rt.runs.replay(row.run_id).events == rt.runs.verify(row.run_id).events
+    assert not rung
+
+
 def test_a_plain_function_in_an_async_tool_is_refused_instead_of_blocking_for_ever(tmp_path: Path):
     @tool
     async def careless(text: str) -> str:

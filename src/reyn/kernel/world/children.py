@@ -271,6 +271,8 @@ class Children:
         scope.check_open()
         del scope.calls[key]
         status = str(end.state.status)
+        if status == "waiting":
+            scope.waiting.append(intent)
         error = "" if status == "finished" else f"it is {status}: {end.state.reason}"
         ended = ended_event(intent, TASK_STATES.get(status, "failed"), error, end)
         if skill.op_kinds:
@@ -279,12 +281,14 @@ class Children:
         return end.state
 
     def end_calls(self, scope: RunScope) -> str:
-        """End the functions that the code of an op has called and did not await.
+        """End the functions that the code of an op has called: those that it did not await, and those that wait.
 
         Returns:
             The unsafe ops of all functions that it called.
         """
         scope.close()
+        for intent in scope.waiting:
+            self.cancel(intent, _OP_ENDED, scope.tape)
         for intent in scope.calls.values():
             self.cancel(intent, _OP_ENDED, scope.tape)
             row, state = self.journal.find(intent.run), load_state(self.journal, intent.run)

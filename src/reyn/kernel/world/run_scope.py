@@ -55,6 +55,8 @@ class RunScope:
         self._call = call
         self.calls: dict[str, ChildStarted] = {}
         """The functions that the code of the op has called, and that have not ended, by their ids."""
+        self.waiting: list[ChildStarted] = []
+        """Those that have stopped with a question. Only the op itself, if it is performed again, can continue them."""
         self._counts: dict[str, int] = {}
         self._is_open = True
 
