@@ -7,6 +7,7 @@ skills that were loaded, a text outside of the project that must appear nowhere,
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from reyn.errors import SkillInvalid, SkillNotFound
 from reyn.skills.resolve import Library
 from tests.kernel.support import Project
-from tests.support import act, file, finish, read_skill, write_skill
+from tests.support import act, file, finish, read_skill, with_ops, write_skill
 
 CANARY = "canary-of-another-project"
 PLACES = {
@@ -94,3 +95,33 @@ def test_no_rule_about_a_skill_applies_to_one_that_calls_itself_so(tmp_path: Pat
     with pytest.raises(SkillInvalid, match="the folder is `other`"):
         project.run("other", [act(file("write", path="reports/x.md", content="x")), finish()], permissions=rules)
     assert not (tmp_path / "reports").exists()
+
+
+SPELLINGS = ("t", "linked", "t/skill.md", "linked/skill.md", "reyn/project/t", "reyn/project/linked/skill.md")
+DENY_T = {"run_skill": [{"deny": "t"}]}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_rule_about_a_skill_holds_for_every_name_of_it(tmp_path: Path, name: str):
+    write_skill(tmp_path, "t", {"a": ["end"]}, ops={"a": "file"})
+    (tmp_path / "reyn" / "project" / "linked").symlink_to("t")
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "run_skill"})
+    project, inner = Project(tmp_path), with_ops(finish(), file("write", "output/x", content="x"))
+    op = {"kind": "run_skill", "skill": name, "input": {"text": "x"}}
+    assert project.run("s", [act(op), finish(), finish(), inner], permissions=DENY_T).ok
+    assert "child_started" not in project.kinds()
+    assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize("name", SPELLINGS[:2])
+@pytest.mark.parametrize("place", [*PLACES, "node"])
+def test_a_rule_about_a_skill_holds_for_steps_and_nodes_that_name_a_link(tmp_path: Path, name: str, place: str):
+    write_skill(tmp_path, "t", {"a": ["end"]})
+    (tmp_path / "reyn" / "project" / "linked").symlink_to("t")
+    keys = PLACES[place].format(path=name) if place in PLACES else ""
+    graph: dict[str, list[str]] = {"a": ["end"]} if keys else {f"@{name}": ["a"], "a": ["end"]}
+    write_skill(tmp_path, "s", graph, phase_keys={"a": keys})
+    project = Project(tmp_path)
+    with suppress(SkillInvalid):
+        assert project.run("s", [finish()] * 2, {"list": [{}], "text": "x"}, permissions=DENY_T).status == "failed"
+        assert "child_started" not in project.kinds()

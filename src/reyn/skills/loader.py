@@ -221,8 +221,7 @@ class _Loader:
     def _check_folder_name(self) -> None:
         """Report a name that differs from the folder, by which the skill is found: rules of the operator name it."""
         folder, is_found = self.folder.path, is_on_shelf(self.folder.path)
-        target = folder.resolve()
-        name = nfc((folder if is_found and not is_on_shelf(target) else target).name)
+        name = nfc((folder if is_found else folder.resolve()).name)
         if self.front.name != name:
             severity: Severity = "error" if is_found else "warning"
             message = f"`name` is `{self.front.name}`, but the folder is `{name}`"
