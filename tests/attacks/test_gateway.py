@@ -132,7 +132,11 @@ def test_no_prefix_tells_the_ids_of_runs_of_another_skill(one: Operation, tmp_pa
 
 BODIES: dict[str, Any] = {one.name: {} if one.body is not None else None for one in OPERATIONS}
 BODIES |= {"say": {"text": "chosen"}, "rename_conversation": {"title": "x"}, "change_memory": {"compact": True}}
-BODIES |= {"edit_message": {"text": "chosen", "number": 1}, "answer": {"value": "chosen"}}
+BODIES |= {
+    "edit_message": {"text": "chosen", "number": 1},
+    "answer": {"value": "chosen"},
+    "interpret": {"text": "chosen"},
+}
 BODIES |= {"fork_run": {"at": 1, "input": {"text": "chosen"}}}
 STARTING = ("fork_run", "repeat_run", "duplicate_conversation", "say", "edit_message")
 ON_RUNS = [one for one in OPERATIONS if "{run}" in one.path and one.method != "GET"]
@@ -209,6 +213,22 @@ def test_a_program_with_a_model_of_its_own_offers_no_other(name: str, tmp_path: 
             response = await http.post("/api/runs", json=body)
             assert (response.status_code, response.json()["code"]) in ((404, "RYN501"), (422, "RYN501")), response.text
         assert not (tmp_path / "imported").exists()
+
+    asyncio.run(attempt())
+
+
+@pytest.mark.parametrize("operation", ["/api/runs", "/api/submissions"])
+@pytest.mark.parametrize("name", ["asker/skill.md", "reyn/project/asker", "reyn/project/asker/skill.md"])
+def test_a_path_of_a_skill_is_one_of_the_projects_skills(name: str, operation: str, tmp_path: Path):
+    """`NAME/skill.md` was found among the skills, then read in the project, where a run may have written it."""
+
+    async def attempt() -> None:
+        (tmp_path / "asker").mkdir()
+        (tmp_path / "asker/skill.md").write_text("planted")
+        async with serving(tmp_path, [QUESTION]) as served:
+            http = served.http(served.token("start", "view", skills=["asker"]))
+            response = await http.post(operation, json={"skill": name, "input": {"text": "x"}})
+            assert (response.status_code, response.json().get("skill")) == (202, "asker"), response.text
 
     asyncio.run(attempt())
 

@@ -123,17 +123,19 @@ class Gateway:
             raise RunIdInvalid(f"`{run}` could be the id of a sub-run", hint="Use an id without `.`.")
 
     def skill_for(self, name: str, principal: Principal) -> str:
-        """Return the skill that a request names: one of the project, also of an agent, or of the standard library.
+        """Return the name of the skill that a request names: of the project, also of an agent, or the standard library.
 
-        It is never a path.
+        A path is one in the project's folders of skills, as `Library.find_named` takes it.
 
         Raises:
             SkillNotFound: There is none.
             AgentNotFound: There is no such agent.
             ScopeMissing: The credential is not for the skill.
         """
+        project = self.runtime.project
+        name = project.library.name_of(name)
         principal.check_skill(name.rpartition("/")[2])
-        project, agent = self.runtime.project, name.removeprefix(AGENT_PREFIX)
+        agent = name.removeprefix(AGENT_PREFIX)
         if agent == name:
             project.library.find_named(name)
         elif agent not in list(project.agents):
