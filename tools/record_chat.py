@@ -156,7 +156,7 @@ def record() -> dict[str, str]:
 def _talk(recording: Recording) -> None:
     chat = recording.chat("--run-id", "kyoto")
     recording.say(chat, "How many days does Kyoto need?", "Arashiyama")
-    recording.say(chat, "What do I pack?", "In which season do you travel?")
+    recording.say(chat, "What do I pack?", "2. autumn")
     recording.say(chat, "2", "walking shoes", held=True)
     chat.type("\x04")
     recording.keep("question", "reyn chat --run-id kyoto", chat.finish())
@@ -169,10 +169,10 @@ def _talk(recording: Recording) -> None:
     recording.keep("build", "reyn chat --continue", chat.finish())
 
     chat = recording.chat("--continue")
-    recording.say(chat, "And in spring?", "In which season do you travel?")
+    recording.say(chat, "And in spring?", "2. autumn")
     recording.keep("kill", "reyn chat --continue", chat.kill() + "\nKilled")
     chat = recording.chat("--continue")
-    recording.wait_for_prompt(chat, "In which season do you travel?")
+    recording.wait_for_prompt(chat, "2. autumn")
     recording.say(chat, "1", "For spring", held=True)
     chat.type("\x04")
     recording.keep("resume", "reyn chat --continue", chat.finish())

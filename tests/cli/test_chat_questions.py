@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn import SyncRuntime
+from reyn.chat import Reply
+from reyn.cli.chat.printing import TerminalPrinter
 from reyn.cli.chat.terminal import status_text
 from reyn.cli.writer import Styled, wrapped
 from reyn.journal.kinds import Charge
@@ -182,3 +185,19 @@ def test_long_lines_break_between_words_and_keep_their_margin(words: list[str], 
 def test_a_word_that_is_wider_than_the_terminal_stays_whole():
     [row] = wrapped([Styled("x" * 100)], 40)
     assert "".join(part.text for part in row) == "x" * 100
+
+
+@pytest.mark.parametrize("columns", [30, 40, 80])
+def test_the_layout_of_a_reply_is_not_broken_again(columns: int, monkeypatch: pytest.MonkeyPatch):
+    from prompt_toolkit.utils import get_cwidth
+
+    table = "| a | b |\n|---|---|\n| 1 | " + "cell " * 30 + "|\n"
+    text = f"{'word ' * 60}\n\n{table}\n```\n{'code ' * 40}\n```\n\n- {'item ' * 40}\n\n> {'quote ' * 30}\n"
+    screen = io.StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stdout", screen)
+    TerminalPrinter().show(Reply(text))
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert "…" not in shown
+    assert all(get_cwidth(line) < columns for line in shown.split("\n"))

@@ -17,7 +17,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self, TextIO
-from unicodedata import east_asian_width
 
 import click
 import msgspec
@@ -336,29 +335,6 @@ class Writer:
             _screen.write(terminal, "\n".join("".join(map(_coloured, line)) for line in lines) + end)
 
 
-def _indented_rows(text: str, indent: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Yield the rows of an indented line that is too long: it goes on below its indentation.
-
-    The terminal would begin them at its left edge, where a text of a model could look like a line of Reyn.
-    """
-    first, column, blank = 0, 0, -1
-    for at, char in enumerate(text):
-        width = 1 if char.isascii() or east_asian_width(char) in _NARROW else 2
-        if column + width > columns - 1:
-            fits = blank >= first and indent + 2 + _width(text[blank + 1 : at]) + width < columns
-            cut = blank + 1 if fits else at
-            yield first, cut
-            first, column = cut, indent + 2 + _width(text[cut:at])
-        column += width
-        if char == " " and at >= indent:
-            blank = at
-    yield first, len(text)
-
-
-_NARROW = ("N", "Na", "H")
-"""The classes of characters of one column; those of the class `A` may have two."""
-
-
 def _codes_of(part: str | Styled) -> str:
     return part.codes if isinstance(part, Styled) and not is_plain() else ""
 
@@ -386,37 +362,42 @@ def _columns(terminal: TextIO) -> int:
 
 
 def wrapped(parts: Sequence[Styled], columns: int) -> list[list[Styled]]:
-    """Break a line between words where it is wider than a terminal. A longer word stays whole.
+    """Break a line between words where it is wider than a terminal. Blanks there and at the end are left out.
+
+    An indented line goes on below its indentation. The terminal itself would continue it at its left edge, where a text
+    of a model could look like a line of Reyn; so a word that is too long is broken, too. In other lines it stays whole.
 
     Args:
         parts: The parts of the line, clean.
         columns: The width of the terminal; 0 if it is unknown.
     """
-    text = "".join(part.text for part in parts)
-    if columns < _MIN_COLUMNS or len(text) < columns // 2 or (text.isascii() and len(text) < columns):
+    text = "".join(part.text for part in parts).rstrip(" ")
+    if columns < _MIN_COLUMNS or _width(text) < columns:
         return [list(parts)]
-    indent = len(text) - len(text.lstrip(" "))
-    if indent and indent <= columns // 2:
-        margin = Styled(f"{' ' * indent}… ")
-        rows = [list(_between(parts, start, stop)) for start, stop in _indented_rows(text, indent, columns)]
-        return [rows[0], *([margin, *row] for row in rows[1:])]
-    rows, at = [], 0
-    for start, stop in _breaks(text, 0, columns):
-        rows.append(list(_between(parts, at, start)))
-        at = stop
-    return [*rows, list(_between(parts, at, len(text)))]
+    indent = min(len(text) - len(text.lstrip(" ")), columns // 2)
+    margin = Styled(f"{' ' * indent}… " if indent else "")
+    first, *others = (list(_between(parts, *row)) for row in _rows(text, columns, len(margin.text)))
+    return [first, *([margin, *row] for row in others)]
 
 
-def _breaks(text: str, margin: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Yield where a line is broken: the beginning and the end of the blanks there."""
-    used, blank = 0, None
-    for word in re.finditer(r"(\s*)(\S+)", text):
-        width = _width(word[0])
-        if blank is not None and word[1] and used + width > columns:
-            yield word.start(1), word.end(1)
-            used, width = margin, _width(word[2])
-        used, blank = used + width, word
-    # Blanks at the end are not shown.
+def _rows(text: str, columns: int, margin: int) -> Iterator[tuple[int, int]]:
+    """Yield the beginning and the end of each row of a text. All rows but the first have a margin."""
+    first = end = used = 0
+    for word in re.finditer(r"( *)([^ ]+)", text):
+        blanks, width = len(word[1]), _width(word[2])
+        if end > first and used + blanks + width >= columns:
+            yield first, end
+            first, used, blanks = word.start(2), margin, 0
+        end, used = word.end(), used + blanks
+        if margin and used + width >= columns:
+            for at, char in enumerate(word[2], word.start(2)):
+                if (width := _width(char)) + used >= columns:
+                    yield first, at
+                    first, used = at, margin
+                used += width
+        else:
+            used += width
+    yield first, end
 
 
 def _between(parts: Sequence[Styled], start: int, stop: int) -> Iterator[Styled]:

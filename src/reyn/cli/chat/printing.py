@@ -124,7 +124,8 @@ class TerminalPrinter:
     def _print(self, text: str) -> None:
         from reyn.cli.chat.markdown import markdown_lines
 
-        for line in markdown_lines(text.strip("\n"), shutil.get_terminal_size().columns):
+        # One column less: the writer breaks a line that fills the terminal.
+        for line in markdown_lines(text.strip("\n"), shutil.get_terminal_size().columns - 1):
             out.line(line)
 
 

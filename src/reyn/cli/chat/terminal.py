@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -186,8 +187,10 @@ def prompt_text(conversation: Conversation, handler: InterventionHandler) -> str
     elif asked is None:
         return "> "
     else:
-        lines = [f"{asked.number}. {asked.skill} asks: {one_line(asked.question.message)}"]
-    return "".join(f"{short(line, columns - 1)}\n" for line in lines) + "> "
+        first, _, _ = asked.question.message.partition("\n")
+        lines = [f"{asked.number}. {asked.skill} asks: {one_line(first)}"]
+    rows = (row for line in lines for row in textwrap.wrap(line, max(20, columns - 1), max_lines=2, placeholder="…"))
+    return "".join(f"{row}\n" for row in rows) + "> "
 
 
 def _held_lines(held: HeldText, agent: str) -> list[str]:
