@@ -600,6 +600,7 @@ def test_every_offered_reply_is_accepted_as_it_is_written_and_by_its_number(kind
     question = Question("1", reason, "Which?", schema, suggestions=suggestions)
     for number, (text, value) in enumerate(zip(offered_replies(question), values, strict=True), start=1):
         assert parse_reply(question, text) == value
+        assert parse_reply(question, text.upper()) == value
         assert answer_error(question, "1", value) == ""
         if str(number) not in offered_replies(question):
             assert parse_reply(question, str(number)) == value

@@ -14,7 +14,7 @@ import msgspec
 
 from reyn.chat.items import QuestionAsked
 from reyn.errors import ReplyInvalid
-from reyn.journal.family import parse_reply
+from reyn.journal.family import chosen_reply, parse_text
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.world.inbox import answer_error
 
@@ -54,7 +54,7 @@ def meaning_of(text: str, questions: Iterable[QuestionAsked]) -> Meaning:
     if asked is None:
         return Meaning("message", found[0], reason="it does not name the approval") if found else Meaning("message")
     wait, text = asked.question, text.strip()
-    chosen = chosen_suggestion(wait, text)
+    chosen = chosen_reply(wait, text)
     value, fault = checked_answer(wait, text if chosen is None else chosen)
     if fault:
         return Meaning("message", asked, reason=fault)
@@ -67,19 +67,10 @@ def meaning_of(text: str, questions: Iterable[QuestionAsked]) -> Meaning:
     return Meaning("answer", asked, value, is_certain=False)
 
 
-def chosen_suggestion(wait: Question, text: str) -> str | None:
-    """Return the suggestion that a text is, or whose number it is."""
-    if text in wait.suggestions:
-        return text
-    if text.isascii() and text.isdigit() and len(text) < 4 and 0 < int(text) <= len(wait.suggestions):
-        return wait.suggestions[int(text) - 1]
-    return next((one for one in wait.suggestions if one.casefold() == text.casefold()), None)
-
-
 def checked_answer(wait: Question, text: str) -> tuple[Any, str]:
-    """Return the value of a typed answer, and why it does not fit the question; empty if it does."""
+    """Return the value of exactly this text as an answer, and why it does not fit the question; empty if it does."""
     try:
-        value = parse_reply(wait, text)
+        value = parse_text(wait, text)
     except ReplyInvalid as error:
         return None, error.message
     return value, answer_error(wait, wait.id, value)

@@ -155,16 +155,25 @@ def is_reply_to(wait: Question, request: object) -> bool:
 
 
 def parse_reply(wait: Question, text: str) -> Any:
-    """Return the value of a reply that a user typed.
-
-    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. The
-    number of an offered reply stands for it. In reply to an approval, text after `reject` is the remark, and JSON
-    after `edit` the edited op or artifact.
+    """Return the value of a reply that a user typed: of an offered reply or its number, else of the text.
 
     Raises:
         ReplyInvalid: The text is not JSON.
     """
-    types, text = _types(wait.response_schema), _offered(wait, text)
+    chosen = chosen_reply(wait, text)
+    return parse_text(wait, text if chosen is None else chosen)
+
+
+def parse_text(wait: Question, text: str) -> Any:
+    """Return the value of exactly this text as a reply.
+
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In reply
+    to an approval, text after `reject` is the remark, and JSON after `edit` the edited op or artifact.
+
+    Raises:
+        ReplyInvalid: The text is not JSON.
+    """
+    types = _types(wait.response_schema)
     word, _, remark = text.partition(" ")
     if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
         return {"decision": "reject", "remark": remark.strip()}
@@ -188,13 +197,15 @@ def offered_replies(wait: Question) -> tuple[str, ...]:
     return tuple(filter(None, written))
 
 
-def _offered(wait: Question, text: str) -> str:
-    """Return the offered reply that a number selects, else the text. A question that takes numbers has the number."""
+def chosen_reply(wait: Question, text: str) -> str | None:
+    """Return the offered reply that a text is, in any case, or whose number it is unless the question takes numbers."""
     replies = offered_replies(wait)
-    is_number = text.isascii() and text.isdigit() and len(text) < 4 and 0 < int(text) <= len(replies)
-    if not is_number or text in replies or _types(wait.response_schema) & {"integer", "number"}:
+    if text in replies:
         return text
-    return replies[int(text) - 1]
+    takes_numbers = _types(wait.response_schema) & {"integer", "number"}
+    if text.isascii() and text.isdigit() and len(text) < 4 and 0 < int(text) <= len(replies) and not takes_numbers:
+        return replies[int(text) - 1]
+    return next((one for one in replies if one.casefold() == text.casefold()), None)
 
 
 def reply_hint(wait: Question) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from reyn.chat.items import ChatItem, QuestionAsked, Redirected
-from reyn.chat.meaning import Meaning, checked_answer, chosen_suggestion, meaning_of
+from reyn.chat.meaning import Meaning, checked_answer, meaning_of
 from reyn.errors import QuestionUnknown, ReplyInvalid
+from reyn.journal.family import chosen_reply
 
 if TYPE_CHECKING:
     from reyn.chat.services.intervention_registry import InterventionRegistry
@@ -146,7 +147,7 @@ class InterventionHandler:
 
     def _checked(self, question: QuestionAsked, text: str, *, takes_numbers: bool = False) -> str:
         """Answer a question; return why the text cannot be the answer."""
-        chosen = chosen_suggestion(question.question, text.strip()) if takes_numbers else None
+        chosen = chosen_reply(question.question, text.strip()) if takes_numbers else None
         value, fault = checked_answer(question.question, text.strip() if chosen is None else chosen)
         return fault or self._answer(question, value)
 
@@ -177,6 +178,6 @@ class InterventionHandler:
 
     def _concerns(self, question: QuestionAsked, text: str) -> bool:
         """Return whether a user may have meant an approval: the text could be its reply, or the turn waits for it."""
-        chosen = chosen_suggestion(question.question, text)
+        chosen = chosen_reply(question.question, text)
         could_reply = not checked_answer(question.question, text if chosen is None else chosen)[1]
         return could_reply or not self._conversation.runs.is_executing(question.run)

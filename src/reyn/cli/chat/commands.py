@@ -47,6 +47,8 @@ CHAT_COMMANDS = {
     "/quit": "leave; the conversation can be continued",
 }
 
+_REPLIES = ("/answer", "/reply", "/approve", "/edit", "/reject", "/deny")
+
 
 class ChatCommands:
     """Executes the commands of one conversation."""
@@ -71,13 +73,18 @@ class ChatCommands:
         self._runtime = runtime
         self._echo = echo
 
+    def is_reply(self, line: str) -> bool:
+        """Return whether a command replies to a question."""
+        matching = _commands(line.split(maxsplit=1)[0])
+        return len(matching) == 1 and matching[0] in _REPLIES
+
     def execute(self, line: str) -> bool:
         """Execute a command; return whether to leave the conversation."""
         name, argument = [*line.split(maxsplit=1), ""][:2]
         if name in ("/quit", "/exit"):
             return True
-        matching = [command for command in CHAT_COMMANDS if command.startswith(name)]
-        if name != "/" and len(matching) == 1:
+        matching = _commands(name)
+        if len(matching) == 1:
             try:
                 getattr(self, f"_{matching[0][1:]}")(argument.strip())
             except ReynError as error:
@@ -234,3 +241,8 @@ class ChatCommands:
     @property
     def _is_recorded(self) -> bool:
         return self._runtime.runs.is_recorded(self._conversation.run_id)
+
+
+def _commands(name: str) -> list[str]:
+    """Return the commands that begin with a name."""
+    return [command for command in CHAT_COMMANDS if command.startswith(name)]

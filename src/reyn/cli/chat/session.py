@@ -80,6 +80,8 @@ async def talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
     await conversation.ready()  # a question that is still open takes the first line
     async for line in read_lines():
         if line.startswith("/"):
+            if commands.is_reply(line):
+                await _await_question(conversation)
             if commands.execute(line):
                 break
         elif line.strip():
@@ -88,6 +90,17 @@ async def talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
         await _await_replies(conversation, replies, lambda _: True)  # any question takes the next line
     # A question of a background run does not hold the turn.
     await _await_replies(conversation, replies, lambda one: not conversation.runs.is_executing(one.run))
+
+
+async def _await_question(conversation: Conversation) -> None:
+    """Wait until a question is open, or no run in the background can ask one."""
+    ends = [asyncio.ensure_future(conversation.questions.wait()), asyncio.ensure_future(conversation.runs.settle())]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for end in ends:
+            end.cancel()
+        await asyncio.wait(ends)
 
 
 async def _await_replies(
