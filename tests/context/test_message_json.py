@@ -212,3 +212,10 @@ def test_bad_input_is_an_error_of_reyn_with_a_hint():
                 assert isinstance(error, MessageInvalid | TranscriptInvalid)  # noqa: PT017 - any other error fails
                 assert error.hint  # noqa: PT017
     assert count > 500
+
+
+@pytest.mark.parametrize("bad", [None, 1, True, 1.5, object(), len, "[]", b"[]", {}, {"role": "user"}])
+def test_what_is_no_list_of_messages_is_refused_with_its_type(bad: Any):
+    with pytest.raises(MessageInvalid, match=type(bad).__name__) as caught:
+        NormalizedMessageList(bad)
+    assert caught.value.hint

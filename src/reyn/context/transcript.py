@@ -65,7 +65,7 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
     __slots__ = ("_shape",)
 
     def __init__(self, messages: Iterable[Message | dict[str, Any]] = (), *, _shape: _Shape = _NOTHING) -> None:
-        for message in messages:
+        for message in messages if isinstance(messages, tuple) else _listed(messages):
             _shape = _appended(_shape, message)
         self._shape = _shape
 
@@ -250,12 +250,19 @@ def normalize(messages: Iterable[Message | dict[str, Any]]) -> NormalizedMessage
         return messages
     if isinstance(messages, list | tuple) and not messages:
         return NO_MESSAGES
+    normalized = NormalizedMessageList(
+        normalized_message(message, number) for number, message in enumerate(_listed(messages))
+    )
+    check_closed(normalized)
+    return normalized
+
+
+def _listed(messages: Iterable[Any]) -> Iterable[Any]:
+    """Return what is a list of messages."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         hint = "Decode it: `json.loads(text)`." if isinstance(messages, str | bytes) else None
         raise MessageInvalid(f"the history is a {type(messages).__name__}; pass a list of messages", hint=hint)
-    normalized = NormalizedMessageList(normalized_message(message, number) for number, message in enumerate(messages))
-    check_closed(normalized)
-    return normalized
+    return messages
 
 
 def check_closed(messages: NormalizedMessageList) -> None:
