@@ -339,6 +339,21 @@ def test_a_reserved_op_in_allowed_ops_is_a_warning(tmp_path: Path, kind: str, wh
     assert "RYN122" not in {finding.code for finding in lint_skill(folder)}
 
 
+def test_a_form_of_an_op_is_no_op_and_the_fix_names_the_op(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file.write"})
+    [finding] = lint_skill(folder)
+    assert (finding.code, finding.fix) == (
+        "RYN122", "write `file`, which allows all of its forms; permissions limit what they may act on",
+    )  # fmt: skip
+
+
+def test_an_unknown_permission_without_a_similar_one_names_all(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, skill_keys="permissions:\n  network: true\n")
+    [finding] = lint_skill(folder)
+    assert finding.code == "RYN137"
+    assert {"`file.read`", "`web`"} <= set(str(finding.fix).removeprefix("use one of ").split(", "))
+
+
 def test_a_missing_output_schema_does_not_hide_errors_in_the_steps(tmp_path: Path):
     skill = (
         "postprocessor:\n  steps:\n    - python: {module: ./gone.py, function: tally}\n"

@@ -48,6 +48,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return _did_you_mean(close[0]) if close else ""
 
 
+def nearest_or_all(word: str, known: Iterable[str]) -> str:
+    """Return `nearest`, else the known words, of which there are few."""
+    known = sorted(known)
+    return nearest(word, known) or f"use one of {', '.join(f'`{one}`' for one in known)}"
+
+
 def nearest_key(word: str, known: Iterable[str]) -> str:
     """Return `nearest`, else a known key that is a whole part of the word, as `input` is of `input_schema`."""
     known = list(known)

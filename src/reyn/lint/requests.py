@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from reyn.documents import Document, KeyPath, Severity, nearest
+from reyn.documents import Document, KeyPath, Severity, nearest, nearest_or_all
 from reyn.errors import Finding, codes
 from reyn.expressions import has_expressions
 from reyn.jsonschema import compile_schema
@@ -32,7 +32,7 @@ def unknown_keys(document: Document, vocabulary: Vocabulary) -> Iterator[Finding
     permissions = document.value.get("permissions") if isinstance(document.value, dict) else None
     for key, value in permissions.items() if isinstance(permissions, dict) else ():
         if key not in vocabulary.permission_keys:
-            fix = nearest(key, vocabulary.permission_keys)
+            fix = nearest_or_all(key, vocabulary.permission_keys)
             if key == "file" and isinstance(value, dict) and value.keys() <= {"read", "write"}:
                 fix = f"write {' and '.join(f'`file.{access}:`' for access in value)}"
             message = f"unknown permission `{key}`"

@@ -267,7 +267,9 @@ class DocumentFiles:
             for base in self._bases:
                 if not is_folder(base, self._env):
                     if kind_of(base, self._env.roots) is None:
-                        raise DocumentUnreadable(f"there is no file or folder `{base.display_path}`")
+                        raise DocumentUnreadable(
+                            f"there is no file or folder `{base.display_path}`", hint="Name one of the project."
+                        )
                     self._found[base.display_path] = base
                     continue
                 for one in files_below(base, _ANY, self._env, deadline, self._guard):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from reyn.documents import nearest
+from reyn.documents import nearest, nearest_or_all
 from reyn.permissions.hosts import PRIVATE, host_pattern
 from reyn.permissions.paths import AccessMode, PathPattern, parse_patterns
 from reyn.permissions.targets import (
@@ -171,7 +171,9 @@ def read_rules(
     for capability, entry in value.items():
         if capability not in capabilities:
             errors.append(
-                RuleError(f"unknown permission `{capability}`", capability, fix=nearest(capability, capabilities))
+                RuleError(
+                    f"unknown permission `{capability}`", capability, fix=nearest_or_all(capability, capabilities)
+                )
             )
             continue
         for index, one in enumerate(entry if isinstance(entry, list) else [entry]):

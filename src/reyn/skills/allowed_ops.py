@@ -52,6 +52,9 @@ def check_allowed_op(
 
 def unknown_op_fix(kind: str, known: Iterable[str]) -> str:
     """Return how to correct an unknown op kind: a tool of an MCP server may only wait for its acceptance."""
+    known = tuple(known)
+    if (op := kind.partition(".")[0]) in known:  # a form of an op, as `must` names it
+        return f"write `{op}`, which allows all of its forms; permissions limit what they may act on"
     near = nearest(kind, known)
     prefix, _, server = kind.partition("/")[0].partition(":")
     if prefix != "mcp" or not server:

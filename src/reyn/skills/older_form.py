@@ -17,7 +17,7 @@ import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from reyn.documents import Document, DocumentError, KeyPath, Position, Severity, check_keys, fields_of, nearest
+from reyn.documents import Document, DocumentError, KeyPath, Position, Severity, check_keys, fields_of, nearest_or_all
 from reyn.errors import Finding, codes
 from reyn.jsonschema import DRAFT_7, SchemaInvalid, compile_schema
 from reyn.skills.front_matter import (
@@ -272,7 +272,7 @@ class _Converter:
                 for entry in value.value if isinstance(value, SequenceNode) else ():
                     self._module(entry)
             elif name not in keys:
-                self._note(key, f"unknown permission `{name}`", nearest(name, keys), codes.UNKNOWN_PERMISSION)
+                self._note(key, f"unknown permission `{name}`", nearest_or_all(name, keys), codes.UNKNOWN_PERMISSION)
                 self.dropped.append(nodes.pop(permissions, name))
         if not self._skill.web_op or _IMPLIED in yaml_entries(permissions):
             return

@@ -58,7 +58,10 @@ def lock(name: str) -> Report:
     with exit_on_sigterm():
         lines = project.lock_environment(name, report=lambda step: out.note(f"  {step} …"))
     file = project.config.environments[name].requirements
-    text = [f"{file}: {len(lines)} packages", *(f"  {line.partition(' ')[0]}" for line in lines)]
+    text = [
+        f"{file}: {len(lines)} package{'s' if len(lines) != 1 else ''}",
+        *(f"  {line.partition(' ')[0]}" for line in lines),
+    ]
     return Report({"file": file, "requirements": lines}, [*text, f"next: {reyn_command('env', 'make', name)}"])
 
 
