@@ -144,6 +144,13 @@ def test_cancel_fork_rerun_diff_verify_and_state(tmp_path: Path):
             assert (state["seq"], state["status"], state["phase"]) == (3, "running", "first")
             graph = (await http.get("/api/runs/k/graph")).json()
             assert [node["name"] for node in graph["nodes"]] == ["first", "second", "end"]
+            taken = [{"source": edge["source"], "target": edge["target"], "count": 1} for edge in graph["edges"]]
+            for query, visits, edges in (
+                ({"at": 3}, {"first": 1}, []),
+                ({}, {"first": 1, "second": 1, "end": 1}, taken),
+            ):
+                state = (await http.get("/api/runs/k/state", params=query)).json()
+                assert (state["visits"], state["taken"]) == (visits, edges)
             lines = (await http.get("/api/runs/k/timeline")).json()["lines"]
             assert [line["text"] for line in lines if line["type"] == "visit"] == [
                 "first (visit 1)",

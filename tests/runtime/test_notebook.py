@@ -48,7 +48,7 @@ ATTRIBUTES = {
     "stroke",
     "stroke-width",
 }
-ATTRIBUTES |= {"stroke-dasharray", "x", "y", "rx", "text-anchor"}
+ATTRIBUTES |= {"stroke-dasharray", "x", "y", "rx", "text-anchor", "font-size"}
 FRAGMENTS = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',

@@ -100,8 +100,20 @@ class AtEvent(msgspec.Struct):
     at: int | None = None
 
 
+class TakenEdge(msgspec.Struct):
+    """An edge of the graph that a run took so often."""
+
+    source: str
+    target: str
+    count: int
+
+
 class RunStateView(msgspec.Struct):
-    """The state of a run at an event."""
+    """The state of a run at an event.
+
+    `path` are the last phases entered. `visits` counts the visits of each node of the graph up to the event, `end`
+    included, and `taken` are the edges between them.
+    """
 
     seq: int
     ts: int
@@ -111,15 +123,18 @@ class RunStateView(msgspec.Struct):
     path: tuple[str, ...]
     tokens: int
     question: str
+    visits: dict[str, int]
+    taken: list[TakenEdge]
 
 
 @operation("GET", "/api/runs/{run}/state", "view", query=AtEvent, result=RunStateView)
 def get_state(call: ApiCall) -> RunStateView:
     """Return the state of a run as it was at an event: the fold of the events up to it."""
-    read = call.site.runtime.runs.inspect(call.run).at(call.query.at)
+    inspection = call.site.runtime.runs.inspect(call.run)
+    read = inspection.at(call.query.at)
     if read is None:
-        return RunStateView(0, 0, None, "", "", (), 0, "")
-    state = read.after
+        return RunStateView(0, 0, None, "", "", (), 0, "", {}, [])
+    state, path = read.after, inspection.path_at(read.event.seq)
     question = state.wait.message if state.wait is not None else ""
     return RunStateView(
         read.event.seq,
@@ -130,6 +145,8 @@ def get_state(call: ApiCall) -> RunStateView:
         state.path,
         state.usage.total,
         question,
+        path.nodes,
+        [TakenEdge(source, target, edge.count) for (source, target), edge in path.edges.items()],
     )
 
 

@@ -17,6 +17,7 @@ from reyn.kernel.runtime_types import VerifyReport
 from reyn.runs.diff import DiffReport
 from reyn.runs.usage import UsageReport
 from reyn.skills.drawing import edges, node_kind, nodes
+from reyn.skills.graph_layout import lay_out
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -165,43 +166,76 @@ async def stream_run(call: ApiCall) -> Response:
 
 
 class GraphNode(msgspec.Struct):
-    """A node of a skill's graph. `kind` is `phase`, `skill`, `end`, or another kind of node that the skill has. A phase
-    has its `instructions`."""
+    """A node of a skill's graph, and its place: the middle of its upper side, and its size.
+
+    Attributes:
+        name: The name of the node.
+        kind: `phase`, `skill`, `end`, or another kind of node that the skill has.
+        text: The name, truncated for the drawing.
+        lines: What it runs, repeats and checks.
+        instructions: Those of a phase.
+    """
 
     name: str
     kind: str
+    text: str
+    lines: tuple[str, ...] = ()
+    x: float = 0
+    y: float = 0
+    width: float = 0
+    height: float = 0
     instructions: str = ""
 
 
 class GraphEdge(msgspec.Struct):
-    """An edge of a skill's graph. `label` has the type of the artifact, and when to choose the edge."""
+    """An edge of a skill's graph, and its place.
+
+    Attributes:
+        label: The type of the artifact, and when to choose the edge.
+        text: The label, truncated for the drawing. It begins at `x` and `y`.
+        curve: The line, as data of an SVG path.
+        tip: The tip of the arrow, as data of an SVG path.
+    """
 
     source: str
     target: str
     label: str
     is_loop: bool
+    text: str = ""
+    curve: str = ""
+    tip: str = ""
+    x: float = 0
+    y: float = 0
 
 
 class GraphView(msgspec.Struct):
-    """The graph of a skill."""
+    """The graph of a skill, with places in pixels. `width` is 0 if it is too large to be drawn."""
 
     skill: str
     entry: str
+    width: float
+    height: float
     nodes: list[GraphNode]
     edges: list[GraphEdge]
 
 
 def graph_view(skill: Skill) -> GraphView:
     """Return the graph of a skill for clients."""
-    return GraphView(
-        skill.name,
-        skill.entry,
-        [
-            GraphNode(name, node_kind(skill, name), skill.phases[name].instructions if name in skill.phases else "")
-            for name in nodes(skill)
-        ],
-        [GraphEdge(edge.source, edge.target, edge.label, edge.is_loop) for edge in edges(skill)],
-    )
+    layout = lay_out(skill)
+    if layout is None:
+        found = [GraphNode(name, node_kind(skill, name), name) for name in nodes(skill)]
+        listed = [GraphEdge(edge.source, edge.target, edge.label, edge.is_loop) for edge in edges(skill)]
+        view = GraphView(skill.name, skill.entry, 0, 0, found, listed)
+    else:
+        placed = [
+            GraphEdge(one.edge.source, one.edge.target, one.edge.label, one.edge.is_loop, *one[1:])
+            for one in layout.edges
+        ]
+        found = [GraphNode(*node) for node in layout.nodes]
+        view = GraphView(skill.name, skill.entry, layout.width, layout.height, found, placed)
+    for node in view.nodes:
+        node.instructions = skill.phases[node.name].instructions if node.name in skill.phases else ""
+    return view
 
 
 @operation("GET", "/api/runs/{run}/graph", "view", result=GraphView)

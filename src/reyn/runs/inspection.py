@@ -18,7 +18,7 @@ import msgspec
 
 from reyn.cells import MAX_LINES, Html, InNotebook, MimeBundle, bundle, element, mimebundle, preformatted, status_badge
 from reyn.errors import ReynError, RunNotFound
-from reyn.journal import kinds
+from reyn.journal import decode, kinds
 from reyn.journal.results import result_parts
 from reyn.journal.summary import to_result
 from reyn.runs.event_lines import to_line
@@ -60,6 +60,7 @@ class _Checkpoint(NamedTuple):
 
     reader: RunReader
     timeline: Timeline
+    path: VisitedPath
 
 
 class RunInspection(InNotebook):
@@ -80,14 +81,14 @@ class RunInspection(InNotebook):
         self._reader = RunReader()
         self._timeline = Timeline(content)
         self._spans = SpanReader()
-        self._checkpoints = [_Checkpoint(self._reader.copy(), self._timeline.copy())]
+        self._checkpoints = [self._checkpoint()]
         self._seqs: dict[Level, array[int]] = {"decisions": array("Q"), "effects": array("Q")}
 
     def refresh(self) -> int:
         """Read the events that are new; return the number of all."""
         with self._lock:
             for event in self._read(self._reader.seq):
-                self._note(self._reader.take(event).body)
+                _follow(self._path, self._reader.take(event).body)
                 self._spans.take(event)
                 entry = self._timeline.add(event)
                 if entry is not None:
@@ -95,17 +96,11 @@ class RunInspection(InNotebook):
                     if entry.is_decision:
                         self._seqs["decisions"].append(entry.seq)
                 if event.seq % _CHECKPOINT_EVENTS == 0:
-                    self._checkpoints.append(_Checkpoint(self._reader.copy(), self._timeline.copy()))
+                    self._checkpoints.append(self._checkpoint())
             return self._reader.seq
 
-    def _note(self, body: Body) -> None:
-        match body:
-            case kinds.PhaseStarted(phase=phase):
-                self._path.enter(phase)
-            case kinds.SkillCompleted():
-                self._path.enter(END)
-            case kinds.PhaseRolledBack() | kinds.VisitRetried():
-                self._path.leave()
+    def _checkpoint(self) -> _Checkpoint:
+        return _Checkpoint(self._reader.copy(), self._timeline.copy(), self._path.copy())
 
     # -- lists ----------------------------------------------------------------------------------------
 
@@ -163,6 +158,16 @@ class RunInspection(InNotebook):
         if wanted < 1:
             return None
         return next(read for read in self._reads_to(wanted) if read.event.seq == wanted)
+
+    def path_at(self, seq: int | None) -> VisitedPath:
+        """Return the path of the run up to an event."""
+        last = self.refresh()
+        before = self._checkpoint_before(min(seq, last) if seq is not None else last)
+        path = before.path.copy()
+        for event in takewhile(lambda one: seq is None or one.seq <= seq, self._read(before.reader.seq)):
+            if event.kind in _OF_PATH:
+                _follow(path, decode(event))
+        return path
 
     def turn_at(self, seq: int | None) -> RecordedTurn:
         """Return the turn of an event, or the last one before it; by default the last turn of the run.
@@ -223,6 +228,19 @@ class RunInspection(InNotebook):
 def _(run: RunInspection) -> MimeBundle:
     text, parts = run.shown()
     return bundle(text, *parts)
+
+
+_OF_PATH = {kind.kind for kind in (kinds.PhaseStarted, kinds.SkillCompleted, kinds.PhaseRolledBack, kinds.VisitRetried)}
+
+
+def _follow(path: VisitedPath, body: Body) -> None:
+    match body:
+        case kinds.PhaseStarted(phase=phase):
+            path.enter(phase)
+        case kinds.SkillCompleted():
+            path.enter(END)
+        case kinds.PhaseRolledBack() | kinds.VisitRetried():
+            path.leave()
 
 
 def _bounds(total: int, start: int, limit: int) -> tuple[int, int]:

@@ -1,18 +1,28 @@
 // What can be done about a run: cancel, resume, raise a limit, fork, run again, verify.
 
 import { get, may, post, runPath } from "./api.js";
-import { Action, Command, html, pretty, shellQuote, useState } from "./ui.js";
+import { Action, Command, html, pretty, shellQuote, useLoaded, useState } from "./ui.js";
+
+export const isOver = (status) => ["finished", "aborted", "cancelled"].includes(status);
+
+// The name of a model. Those of the project are offered.
+export function ModelField({ id, label, value, onInput }) {
+  const found = useLoaded(() => get("/api/models").catch(() => null), []);
+  const models = found.value ? found.value.models : [];
+  return html`<div><label for=${id}>${label}</label>
+    <input id=${id} list="${id}-names" autocomplete="off" value=${value} onInput=${onInput} />
+    <datalist id="${id}-names">${models.map((one) => html`<option value=${one.name} />`)}</datalist></div>`;
+}
 
 export function Acts({ details, go, onDone, at, graph }) {
   const { run: row } = details;
   const [fork, setFork] = useState(false);
   const name = shellQuote(row.run_id);
-  const isOver = ["finished", "aborted", "cancelled"].includes(row.status);
   const next = row.next;
   if (!may("start")) return null;
   const open = (result) => go(`/runs/${result.run_id}`);
   return html`<div class="row">
-    ${!isOver && html`<${Action} label="Cancel" kind="bad" command="reyn cancel ${name}" perform=${() => post(runPath(row.run_id, "/cancel"))} onDone=${onDone} />`}
+    ${!isOver(row.status) && html`<${Action} label="Cancel" kind="bad" command="reyn cancel ${name}" perform=${() => post(runPath(row.run_id, "/cancel"))} onDone=${onDone} />`}
     ${next && next.verb === "resume" && !next.limit && html`<${Action} label=${next.retry ? "Retry" : "Resume"} kind="main" command="reyn resume ${name}${next.retry ? " --retry" : ""}"
         perform=${() => post(runPath(row.run_id, "/resume"), { retry: next.retry, upgrade: next.upgrade })} onDone=${onDone} />`}
     ${next && next.limit && html`<${RaiseLimit} row=${row} next=${next} onDone=${onDone} />`}
@@ -55,11 +65,12 @@ function ForkForm({ row, at, go, graph }) {
     return post(runPath(row.run_id, "/fork"), body);
   };
   return html`<form class="card" onSubmit=${(event) => event.preventDefault()}>
-    <label for="fork-at">Continue from event</label><input id="fork-at" inputmode="numeric" value=${values.at} onInput=${set("at")} />
-    <label for="fork-model">Another model</label><input id="fork-model" value=${values.model} onInput=${set("model")} />
+    <div class="fields">
+      <div><label for="fork-at">Continue from event</label><input id="fork-at" inputmode="numeric" value=${values.at} onInput=${set("at")} /></div>
+      <${ModelField} id="fork-model" label="Another model" value=${values.model} onInput=${set("model")} />
+      <div><label for="fork-phase">Other instructions of phase</label>
+        <select id="fork-phase" value=${values.phase} onChange=${choose}><option value="">none</option>${phases.map((node) => html`<option value=${node.name}>${node.name}</option>`)}</select></div></div>
     <label for="fork-input">Another input of the next phase, as JSON or text</label><textarea id="fork-input" class="code" value=${values.input} onInput=${set("input")}></textarea>
-    <label for="fork-phase">Other instructions of phase</label>
-    <select id="fork-phase" value=${values.phase} onChange=${choose}><option value="">none</option>${phases.map((node) => html`<option value=${node.name}>${node.name}</option>`)}</select>
     ${values.phase && html`<label for="fork-instructions">Instructions of ${values.phase}</label><textarea id="fork-instructions" rows="8" value=${values.instructions} onInput=${set("instructions")}></textarea>`}
     <label for="fork-answer">Your answer to the model call at this event, as JSON or text</label>
     <textarea id="fork-answer" class="code" rows="6" value=${values.answer} onInput=${set("answer")}></textarea>

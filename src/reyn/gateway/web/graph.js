@@ -1,59 +1,40 @@
-// Draws the graph of a skill, with the path that a run took. Layers from the entry; loops go around.
+// Draws the graph of a skill where the server has placed it, with the path that a run took.
 
+import { visible } from "./markdown.js";
 import { html } from "./preact.js";
 
-const WIDTH = 150, HEIGHT = 34, GAP_X = 40, GAP_Y = 62;
-
-function layout(graph) {
-  const layer = { [graph.entry]: 0 };
-  const forward = graph.edges.filter((edge) => !edge.is_loop);
-  for (let round = 0; round < graph.nodes.length; round++)
-    for (const edge of forward)
-      if (layer[edge.source] !== undefined) layer[edge.target] = Math.max(layer[edge.target] ?? 0, layer[edge.source] + 1);
-  const rows = [];
-  for (const node of graph.nodes) (rows[layer[node.name] ?? 0] ||= []).push(node);
-  const widest = Math.max(...rows.filter(Boolean).map((row) => row.length), 1);
-  const at = {};
-  rows.forEach((row, y) => row.forEach((node, x) => {
-    const offset = ((widest - row.length) * (WIDTH + GAP_X)) / 2;
-    at[node.name] = { x: 20 + offset + x * (WIDTH + GAP_X), y: 16 + y * (HEIGHT + GAP_Y) };
-  }));
-  return { at, width: 60 + widest * (WIDTH + GAP_X), height: 30 + rows.length * (HEIGHT + GAP_Y) - GAP_Y + 10 };
-}
-
-const short = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
-
-export function Graph({ graph, path = [], phase = "" }) {
-  const { at, width, height } = layout(graph);
-  const taken = new Set(path.slice(1).map((name, index) => `${path[index]}→${name}`));
-  const visited = new Set(path);
+export function Graph({ graph, visits = {}, taken = [], phase = "" }) {
+  if (!graph.width) return html`<${Listed} graph=${graph} visits=${visits} phase=${phase} />`;
+  const counts = new Map(taken.map((one) => [`${one.source}→${one.target}`, one.count]));
+  const count = (edge) => counts.get(`${edge.source}→${edge.target}`) || 0;
+  const edges = [...graph.edges].sort((one, other) => count(one) - count(other)); // what was taken is drawn above the rest
   return html`<div class="graph" tabindex="0" role="img" aria-label="Graph of ${graph.skill}: ${graph.edges.map((edge) => `${edge.source} to ${edge.target}`).join(", ")}">
-    <svg width=${width} height=${height} viewBox="0 0 ${width} ${height}">
-      <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
-      ${graph.edges.map((edge) => html`<${Arrow} edge=${edge} at=${at} isTaken=${taken.has(`${edge.source}→${edge.target}`)} />`)}
-      ${graph.nodes.map((node) => {
-        const { x, y } = at[node.name];
-        const kind = node.name === phase ? "current" : visited.has(node.name) ? "visited" : "";
-        return html`<g class=${kind}><title>${node.name} (${node.kind})</title>
-          <rect x=${x} y=${y} width=${WIDTH} height=${HEIGHT} rx=${node.kind === "end" ? 17 : node.kind === "phase" ? 6 : 0} />
-          <text x=${x + WIDTH / 2} y=${y + 22} text-anchor="middle">${short(node.name, 18)}</text></g>`;
-      })}
+    <svg width=${graph.width} height=${graph.height} viewBox="0 0 ${graph.width} ${graph.height}" style=${{ minWidth: `${0.7 * graph.width}px` }}>
+      ${edges.map((edge) => html`<g class="edge ${count(edge) ? "taken" : ""} ${edge.is_loop ? "loop" : ""}"><title>${visible(edge.label)}${count(edge) > 1 ? ` · ${count(edge).toLocaleString()} times` : ""}</title>
+        <path class="line" d=${edge.curve} /><path class="tip" d=${edge.tip} /><text x=${edge.x} y=${edge.y}>${edge.text}</text></g>`)}
+      ${graph.nodes.map((node) => html`<${Node} node=${node} count=${visits[node.name] || 0} isCurrent=${node.name === phase} isEntry=${node.name === graph.entry} />`)}
     </svg></div>`;
 }
 
-function Arrow({ edge, at, isTaken }) {
-  const from = at[edge.source], to = at[edge.target];
-  const [x1, x2] = [from.x + WIDTH / 2, to.x + WIDTH / 2];
-  let path, label;
-  if (edge.is_loop || to.y <= from.y) {
-    const side = Math.max(from.x, to.x) + WIDTH;
-    path = `M${from.x + WIDTH} ${from.y + HEIGHT / 2}C${side + 34} ${from.y + HEIGHT / 2} ${side + 34} ${to.y + HEIGHT / 2} ${to.x + WIDTH} ${to.y + HEIGHT / 2}`;
-    label = { x: side + 6, y: (from.y + to.y + HEIGHT) / 2 };
-  } else {
-    const [y1, y2] = [from.y + HEIGHT, to.y];
-    path = `M${x1} ${y1}C${x1} ${y1 + GAP_Y / 2} ${x2} ${y2 - GAP_Y / 2} ${x2} ${y2 - 2}`;
-    label = { x: (x1 + x2) / 2 + 4, y: (y1 + y2) / 2 + 3 };
-  }
-  return html`<g><title>${edge.label}</title><path class=${isTaken ? "taken" : ""} d=${path} marker-end="url(#head)" />
-    <text class="label" x=${label.x} y=${label.y}>${short(edge.label, 24)}</text></g>`;
+function Node({ node, count, isCurrent, isEntry }) {
+  const { x, y, width, height } = node, left = x - width / 2;
+  const corner = node.kind === "end" || node.kind === "rules" ? 17 : 6;
+  const isStack = node.kind === "skill" || node.kind === "fan_out";
+  return html`<g class="node ${node.kind} ${isCurrent ? "current" : count ? "visited" : ""}"><title>${visible(node.name)} (${node.kind.replace("_", "-")})</title>
+    ${isStack && html`<rect x=${left + 4} y=${y + 4} width=${width} height=${height} rx=${corner} />`}
+    <rect x=${left} y=${y} width=${width} height=${height} rx=${corner} />
+    ${isEntry && html`<text class="small" x=${left + 6} y=${y + 22}>▸</text>`}
+    <text x=${x} y=${y + 22} text-anchor="middle">${node.text}</text>
+    ${node.lines.map((line, row) => html`<text class="small" x=${x} y=${y + 37 + 15 * row} text-anchor="middle">${line}</text>`)}
+    ${count > 1 && html`<text class="small" x=${x + width / 2 + (isStack ? 9 : 5)} y=${y + height - 3}>${count.toLocaleString()}×</text>`}</g>`;
+}
+
+const MOST_LISTED = 200;
+
+// A graph that is too large to be read as a drawing.
+function Listed({ graph, visits, phase }) {
+  const listed = graph.nodes.slice(0, MOST_LISTED);
+  return html`<div class="graph" tabindex="0" role="group" aria-label="Nodes of ${graph.skill}"><ul class="plain">
+    ${listed.map((node) => html`<li class=${node.name === phase ? "current" : ""}><code>${visible(node.name)}</code> <span class="quiet">${visits[node.name] ? `${visits[node.name].toLocaleString()}×` : node.kind}</span></li>`)}</ul>
+    ${listed.length < graph.nodes.length && html`<p class="quiet">${graph.nodes.length.toLocaleString()} nodes.</p>`}</div>`;
 }

@@ -1,7 +1,7 @@
 // A run: its graph and its path, what it did, each decision, its files, its children.
 
 import { get, onChange, runPath } from "./api.js";
-import { Acts } from "./acts.js";
+import { Acts, isOver } from "./acts.js";
 import { Decision } from "./decision.js";
 import { Graph } from "./graph.js";
 import { Diff, Question } from "./questions.js";
@@ -29,7 +29,7 @@ export function RunPage({ run, go }) {
   const choose = (seq, chosenLine = null) => { setAt(seq); setLine(chosenLine); };
   return html`
     <h1>${row.skill} <span class="quiet mono">${row.run_id}</span></h1>
-    <div class="row"><${Status} text=${row.display_status} />
+    <div class="row facts"><${Status} text=${row.display_status} />
       ${row.status === "running" && html`<span class="busy" role="status">${row.phase}</span>`}
       ${row.reason && html`<span>${visible(row.reason.split("\n")[0])}</span>`}
       <span class="quiet">started ${when(row.started)} · ${took(details.value.active)} active · ${(result.usage.input_tokens + result.usage.output_tokens).toLocaleString()} tokens ${price(row.cost)}</span></div>
@@ -74,7 +74,7 @@ function Bar({ span, shown }) {
   const end = Math.max(start + 1, ...shown.map((one) => one.end || now));
   const percent = (ts) => (100 * (ts - start)) / (end - start);
   const width = Math.max(0.4, percent(span.end || now) - percent(span.start));
-  return html`<span class="name" title="${span.type} ${span.name}">${span.type} ${span.name}${span.status && span.status !== "ok" ? ` · ${span.status}` : ""}</span>
+  return html`<span class="name" title="${span.type} ${span.name}${span.phase && ` in ${span.phase}`}">${span.type} ${{ model: span.phase, child: span.run }[span.type] || span.name}${span.status && span.status !== "ok" ? ` · ${span.status}` : ""}</span>
     <span class="track"><svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class=${span.type} x=${Math.min(99.6, percent(span.start))} width=${width} y="0" height="10" /></svg></span>
     <span class="took quiet">${span.end ? took(span.end - span.start) : "…"}</span>`;
 }
@@ -84,11 +84,13 @@ function StateAt({ run, at, graph }) {
   if (!state.value) return html`<${Failure} error=${state.error} />`;
   const value = state.value;
   return html`<div>
-    <div>${graph && html`<${Graph} graph=${graph} path=${value.path} phase=${value.phase} />`}</div>
+    <div>${graph && html`<${Graph} graph=${graph} visits=${value.visits} taken=${value.taken} phase=${isOver(value.status) ? "" : value.phase} />`}</div>
     <dl><dt>Event</dt><dd>${value.seq}</dd><dt>Status</dt><dd><${Status} text=${value.status} /></dd>
-      <dt>Phase</dt><dd>${value.phase}</dd><dt>Path</dt><dd>${value.path.join(" → ")}</dd>
+      <dt>Phase</dt><dd>${value.phase}</dd><dt>Path</dt><dd>${value.path.length < total(value.visits) ? "… → " : ""}${value.path.join(" → ")}</dd>
       <dt>Tokens</dt><dd>${value.tokens.toLocaleString()}</dd></dl></div>`;
 }
+
+const total = ({ end = 0, ...visits }) => Object.values(visits).reduce((sum, one) => sum + one, 0);
 
 function Outcome({ row, result }) {
   return html`<div>
@@ -129,7 +131,7 @@ function Child({ run, row, isOpen: begins = false }) {
   const mine = (change) => change.type === "run" && change.run_id === run;
   const details = useLoaded(() => (isOpen ? get(runPath(run)) : Promise.resolve(null)), [run, isOpen], mine);
   const shown = details.value ? details.value.run : row;
-  return html`<details class="card" open=${begins} onToggle=${(event) => setOpen(event.target.open)}>
+  return html`<details class="card child" open=${begins} onToggle=${(event) => setOpen(event.target.open)}>
     <summary>${shown ? html`${shown.skill} <span class="mono">${run}</span> <${Status} text=${shown.display_status} />` : html`<span class="mono">${run}</span>`}</summary>
     <${Failure} error=${details.error} />
     ${details.value && html`<p><a href="/runs/${run}">Open this run</a></p>
