@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reyn.documents import DocumentError, nearest_hint, read_error, read_text
+from reyn.documents import DocumentError, nearest_hint, parse_front_matter, read_error, read_text
 from reyn.errors import Finding, SkillNotFound, codes
 from reyn.folders import DEFINITIONS, FOLDER, OpenFolder, names_in, open_inside
 from reyn.skills.names import find_path, is_valid_name, nfc
@@ -344,6 +344,15 @@ def _on_shelf(path: str) -> tuple[str, str] | None:
         case ["reyn", shelf, name] if shelf in SHELVES and is_valid_name(name):
             return shelf, name
     return None
+
+
+def describe(folder: Path) -> str:
+    """Return the description in the front matter of a skill: one broken skill must not break a list."""
+    try:
+        value = parse_front_matter(read_text(folder / "skill.md", "skill.md", inside=folder), "skill.md").value
+    except DocumentError:
+        return "(invalid; run `reyn lint`)"
+    return str(value.get("description", "")).strip() if isinstance(value, dict) else ""
 
 
 def is_on_shelf(folder: Path) -> bool:

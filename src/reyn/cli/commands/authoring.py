@@ -119,6 +119,7 @@ def new_function(name: str) -> Report:
 def skills_command(name: str | None) -> Report:
     """List the skills of the project, or describe NAME: its input, output and phases."""
     from reyn.skills import Library
+    from reyn.skills.resolve import describe
 
     if name is not None:
         skill = _load(name)
@@ -133,7 +134,7 @@ def skills_command(name: str | None) -> Report:
         texts = {key: ", ".join(value) if isinstance(value, list) else value for key, value in fields.items()}
         return Report(fields, [f"{key:<12} {text}" for key, text in texts.items() if text])
     library = Library(project_root())
-    rows = [{"name": found, "shelf": shelf, "description": _description(folder)} for found, shelf, folder in library]
+    rows = [{"name": found, "shelf": shelf, "description": describe(folder)} for found, shelf, folder in library]
     width = max(len(row["name"]) for row in rows)
     return Report(rows, (f"{row['name']:<{width}}  {row['shelf']:<8}  {row['description']}" for row in rows))
 
@@ -143,17 +144,6 @@ def _load(skill: str) -> Skill:
 
     library = Library(project_root())
     return load_skill(library.find(skill_name(skill)), project_ops().vocabulary, library)
-
-
-def _description(folder: Any) -> str:
-    """Return the description in the front matter: one broken skill must not break the list."""
-    from reyn.documents import DocumentError, parse_front_matter, read_text
-
-    try:
-        value = parse_front_matter(read_text(folder / "skill.md", "skill.md", inside=folder), "skill.md").value
-    except DocumentError:
-        return "(invalid; run `reyn lint`)"
-    return str(value.get("description", "")).strip() if isinstance(value, dict) else ""
 
 
 @command(epilog="Example: reyn ops file")

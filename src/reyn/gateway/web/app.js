@@ -56,8 +56,8 @@ function App() {
   document.title = `${section ? section[1] : "Reyn"} · ${user().project}`;
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>Skip to content</a>
     <header class="bar"><strong>Reyn</strong><nav aria-label="Pages">${NAVIGATION.map(([target, label, key]) => html`<a href=${target} title="Key: ${key}" aria-current=${section && section[0] === target ? "page" : undefined}>${label}</a>`)}</nav>
-      <span class="grow"></span><span class="quiet">${user().project} · ${user().user}</span><${Connection} />
-      <button onClick=${() => signOut().then(() => location.reload())}>Sign out</button></header>
+      <span class="grow"></span><span class="quiet who">${user().project} · ${user().user}</span><${Connection} />
+      <button class="plain" onClick=${() => signOut().then(() => location.reload())}>Sign out</button></header>
     <main id="main" tabindex="-1" ref=${main}>${page(path, new URLSearchParams(query), go)}</main>`;
 }
 
@@ -68,7 +68,7 @@ function SignIn() {
     event.preventDefault();
     signIn(secret.trim()).then(() => location.reload(), setError);
   };
-  return html`<main><h1>Sign in</h1><p>Open the link that <code>reyn serve</code> printed, or enter a token of <code>reyn token new</code>.</p>
+  return html`<main class="narrow"><h1>Sign in</h1><p>Open the link that <code>reyn serve</code> printed, or enter a token of <code>reyn token new</code>.</p>
     <form onSubmit=${submit}><label for="secret">Token</label><input id="secret" type="password" autocomplete="current-password" value=${secret} onInput=${(event) => setSecret(event.target.value)} />
     <div class="row"><button class="main">Sign in</button></div><${Failure} error=${error} /></form></main>`;
 }

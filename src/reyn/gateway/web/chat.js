@@ -9,14 +9,15 @@ export function Chats({ go, agent: named }) {
   const found = useLoaded(() => get("/api/conversations"), [], (change) => change.type === "run");
   const agents = useLoaded(() => get("/api/agents"), []);
   const [agent, setAgent] = useState(named || "default");
-  return html`<h1>Chat</h1>
+  return html`<div class="talk"><h1>Chat</h1>
     ${may("start") && html`<div class="row"><label class="inline" for="agent">Agent</label>
       <select id="agent" value=${agent} onChange=${(event) => setAgent(event.target.value)}>${(agents.value || []).map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></div>
       <${Composer} label="Message" send=${(text, images) => post("/api/conversations", { agent, text, images })} onDone=${(begun) => go(`/chat/${begun.run_id}`)} />`}
     <${Failure} error=${found.error || agents.error} />
     <h2>Past conversations</h2>
-    <ul>${(found.value || []).map((one) => html`<li><a href="/chat/${one.run_id}">${visible(one.title || one.first_message || one.run_id)}</a> <span class="quiet">${one.agent} · ${one.messages} messages · ${ago(one.updated)} ago</span> <${Status} text=${one.display_status} /></li>`)}</ul>
-    <${Command} text="reyn chats" />`;
+    ${found.value && !found.value.length && html`<p class="empty">None yet. A message begins one.</p>`}
+    <ul class="plain">${(found.value || []).map((one) => html`<li><a href="/chat/${one.run_id}">${visible(one.title || one.first_message || one.run_id)}</a> <span class="quiet">${one.agent} · ${one.messages} messages · ${ago(one.updated)} ago</span> <${Status} text=${one.display_status} /></li>`)}</ul>
+    <${Command} text="reyn chats" /></div>`;
 }
 
 // What is going on in a conversation, from the items of the stream.
@@ -73,7 +74,7 @@ export function ChatPage({ run, go }) {
     if (meaning.question && !mustBeNamed(meaning.question.question)) return setHeld({ text, meaning });
     return post(chatPath(run, "/messages"), { text, images });
   };
-  return html`<h1>${visible(title || row.skill.replace("agent:", ""))} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
+  return html`<div class="talk"><h1>${visible(title || row.skill.replace("agent:", ""))} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
     <div class="chat" role="log" aria-label="Messages" aria-live="polite">
       ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} command="reyn chat --fork ${shellQuote(`${run}@${message.number}`)}" onAgain=${{ perform: () => post(chatPath(run, "/edit"), { number: message.number, text: message.text }), onDone: (begun) => go(`/chat/${begun.run_id}`) }} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
       ${(live.isBusy || row.status === "running") && html`<div class="message" aria-busy="true"><${Markdown} text=${live.text} /><p class="note busy">working</p></div>`}
@@ -88,7 +89,7 @@ export function ChatPage({ run, go }) {
       ${(live.isBusy || row.status === "running") && html`<${Action} label="Stop the reply" kind="bad" command="Ctrl-C in reyn chat --run-id ${shellQuote(run)}" perform=${() => post(chatPath(run, "/abort"), { reason: "stopped by the user" })} />`}`}
     <div ref=${end}></div>
     <${Memory} run=${run} entries=${memory.value || []} onDone=${memory.again} />
-    <${Command} text="reyn chat --run-id ${shellQuote(run)}" />`;
+    <${Command} text="reyn chat --run-id ${shellQuote(run)}" /></div>`;
 }
 
 // A text that was typed while a question is open: what it means, before it acts.
@@ -105,7 +106,7 @@ function Held({ run, held, onDone, onBack }) {
 
 function Message({ message, command, onEdit, onAgain }) {
   return html`<div class="message ${message.role}"><${Markdown} text=${message.text} />
-    ${onEdit && html`<div class="row"><button title="Say something else here, in a copy: ${command}" onClick=${onEdit}>Edit</button>
+    ${onEdit && html`<div class="row small"><button title="Say something else here, in a copy: ${command}" onClick=${onEdit}>Edit</button>
       <${Action} label="Ask again" title="Say the same here, in a copy" command=${command} perform=${onAgain.perform} onDone=${onAgain.onDone} /></div>`}</div>`;
 }
 

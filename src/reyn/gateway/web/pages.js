@@ -3,7 +3,7 @@
 import { get, may, post } from "./api.js";
 import { Graph } from "./graph.js";
 import { Question } from "./questions.js";
-import { parsed } from "./acts.js";
+import { ModelField, parsed } from "./acts.js";
 import { visible } from "./markdown.js";
 import { Action, Command, Failure, Status, ago, html, price, shellQuote, useLoaded, useState } from "./ui.js";
 
@@ -13,7 +13,7 @@ export function Inbox() {
   const found = useLoaded(() => get("/api/questions"), [], anyRun);
   const questions = found.value || [];
   return html`<h1>Inbox</h1><${Failure} error=${found.error} />
-    ${found.value && !questions.length && html`<p class="quiet">No open questions. <a href="/runs">Runs</a> lists everything else.</p>`}
+    ${found.value && !questions.length && html`<p class="empty"><strong>No open questions.</strong><br />Questions and approvals of runs appear here. <a href="/runs">Runs</a> lists everything else.</p>`}
     ${questions.map((asked) => html`<${Question} key="${asked.run_id} ${asked.question.id}" asked=${asked} onDone=${found.again} />`)}`;
 }
 
@@ -27,24 +27,24 @@ export function Runs({ go }) {
   const change = (part) => { setPages([]); setFilter({ ...filter, ...part }); };
   const rows = found.value ? found.value.runs : [];
   return html`<h1>Runs</h1>
-    <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <label class="inline" for="status">Status</label>
+    <form class="row filters" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <span><label class="inline" for="status">Status</label>
       <select id="status" value=${filter.status} onChange=${(event) => change({ status: event.target.value })}>
-        <option value="">all</option>${STATUSES.map((one) => html`<option value=${one}>${one}</option>`)}</select>
-      <label class="inline" for="skill">Skill</label>
-      <input id="skill" value=${filter.skill} onInput=${(event) => change({ skill: event.target.value.trim() })} />
-      <label class="inline" for="search">Search</label>
-      <input id="search" type="search" value=${filter.search} onInput=${(event) => change({ search: event.target.value })} />
+        <option value="">all</option>${STATUSES.map((one) => html`<option value=${one}>${one}</option>`)}</select></span>
+      <span><label class="inline" for="skill">Skill</label>
+      <input id="skill" value=${filter.skill} onInput=${(event) => change({ skill: event.target.value.trim() })} /></span>
+      <span><label class="inline" for="search">Search</label>
+      <input id="search" type="search" value=${filter.search} onInput=${(event) => change({ search: event.target.value })} /></span>
       <label class="inline"><input type="checkbox" checked=${!filter.top} onChange=${(event) => change({ top: !event.target.checked })} /> with sub-runs</label>
     </form>
     <${Failure} error=${found.error} />
-    <div class="scroll"><table><thead><tr><th>Run</th><th>Skill</th><th>Status</th><th class="wide">Updated</th><th class="number wide">Cost</th></tr></thead><tbody>
+    ${rows.length > 0 && html`<div class="scroll"><table class="runs"><thead><tr><th>Run</th><th>Skill</th><th>Status</th><th>Updated</th><th class="number wide">Cost</th></tr></thead><tbody>
       ${rows.map((row) => html`<tr key=${row.run_id}><td><a href="/runs/${row.run_id}">${row.run_id}</a></td><td>${row.skill}</td>
         <td><${Status} text=${row.display_status} /> <span class="quiet">${row.status === "running" ? row.phase : visible((row.reason || "").split("\n")[0].slice(0, 80))}</span></td>
-        <td class="wide">${ago(row.updated)} ago</td><td class="number wide">${price(row.cost)}</td></tr>`)}
-    </tbody></table></div>
+        <td class="quiet">${ago(row.updated)} ago</td><td class="number wide">${price(row.cost)}</td></tr>`)}
+    </tbody></table></div>`}
     ${found.value && found.value.unindexed > 0 && html`<p class="quiet">${found.value.unindexed.toLocaleString()} older runs are not indexed yet. Search again to find them.</p>`}
-    ${found.value && !rows.length && html`<p class="quiet">No matching runs. <a href="/skills">Start one.</a></p>`}
+    ${found.value && !rows.length && html`<p class="empty"><strong>No matching runs.</strong><br /><a href="/skills">Choose a skill to start one.</a></p>`}
     <div class="row">
       ${pages.length > 0 && html`<button onClick=${() => setPages(pages.slice(0, -1))}>Newer</button>`}
       ${found.value && found.value.next && html`<button onClick=${() => setPages([...pages, found.value.next])}>Older</button>`}
@@ -52,14 +52,17 @@ export function Runs({ go }) {
     <${Command} text="reyn runs${filter.status ? ` --status ${filter.status}` : ""}${filter.skill ? ` --skill ${shellQuote(filter.skill)}` : ""}${filter.search ? ` --search ${shellQuote(filter.search)}` : ""}${filter.top ? " --top" : ""}" />`;
 }
 
+const SHELVES = ["local", "project", "stdlib"];
+
 export function Skills() {
   const found = useLoaded(() => get("/api/skills"), []);
   const agents = useLoaded(() => get("/api/agents"), []);
   return html`<h1>Skills</h1><${Failure} error=${found.error} />
-    <ul>${(found.value || []).map((one) => html`<li><a href="/skills/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${one.shelf}</span></li>`)}</ul>
+    ${SHELVES.map((shelf) => [shelf, (found.value || []).filter((one) => one.shelf === shelf)]).filter(([, all]) => all.length).map(([shelf, all]) => html`<h2>${shelf === "stdlib" ? "Standard library" : `Skills of ${shelf === "local" ? "this machine" : "the project"}`}</h2>
+      <ul class="plain">${all.map((one) => html`<li><a href="/skills/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${visible(one.description)}</span></li>`)}</ul>`)}
     <${Command} text="reyn skills" />
     <h2>Agents</h2><${Failure} error=${agents.error} />
-    <ul>${(agents.value || []).map((one) => html`<li><a href="/agents/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${visible(one.description)}</span>${one.error && html`<div class="error">${visible(one.error)}</div>`}</li>`)}</ul>
+    <ul class="plain">${(agents.value || []).map((one) => html`<li><a href="/agents/${encodeURIComponent(one.name)}">${one.name}</a> <span class="quiet">${visible(one.description)}</span>${one.error && html`<div class="error">${visible(one.error)}</div>`}</li>`)}</ul>
     <${Command} text="reyn agent list" />`;
 }
 
@@ -69,9 +72,9 @@ export function SkillPage({ name, go }) {
   if (!skill) return html`<h1>${name}</h1><${Failure} error=${found.error} />`;
   return html`<h1>${skill.name}</h1><p>${visible(skill.description)}</p>
     ${skill.graph && html`<${Graph} graph=${skill.graph} />`}
-    <dl><dt>Input</dt><dd>${skill.input.join(" or ")}</dd><dt>Output</dt><dd>${skill.output}</dd><dt>Phases</dt><dd>${skill.phases.join(", ")}</dd></dl>
+    ${skill.graph && html`<dl><dt>Input</dt><dd>${skill.input.join(" or ")}</dd><dt>Output</dt><dd>${skill.output}</dd><dt>Phases</dt><dd>${skill.phases.join(", ")}</dd></dl>`}
     <${Findings} findings=${skill.findings} />
-    <${Permissions} name=${name} />
+    ${skill.graph && html`<${Permissions} name=${name} />`}
     ${skill.cases.length > 0 && html`<${Cases} name=${name} cases=${skill.cases} />`}
     ${may("start") && skill.graph && html`<${StartForm} skill=${skill} go=${go} />`}`;
 }
@@ -130,7 +133,7 @@ function StartForm({ skill, go }) {
   return html`<h2>Start a run</h2><form class="card" onSubmit=${(event) => event.preventDefault()}>
     <label for="input">${isText ? "Message" : `Input, ${skill.input.join(" or ")}, as JSON`}</label>
     <textarea id="input" class=${isText ? "" : "code"} rows="6" value=${text} onInput=${(event) => setText(event.target.value)}></textarea>
-    <label for="model">Model; empty for the project's</label><input id="model" value=${model} onInput=${(event) => setModel(event.target.value)} />
+    <${ModelField} id="model" label="Model; empty for the project's" value=${model} onInput=${(event) => setModel(event.target.value)} />
     <div class="row"><${Action} label="Start" kind="main" perform=${perform} onDone=${(row) => go(`/runs/${row.run_id}`)} /></div>
     <${Command} text="reyn run ${shellQuote(skill.name)} ${shellQuote(text)}${model ? ` --model ${shellQuote(model)}` : ""}" /></form>`;
 }
@@ -144,7 +147,7 @@ export function Usage() {
   return html`<h1>Usage</h1>
     <div class="tabs" role="tablist" aria-label="Group by">${["day", "skill", "model", "run"].map((one) => html`<button role="tab" aria-selected=${by === one} onClick=${() => setBy(one)}>${one}</button>`)}</div>
     <${Failure} error=${found.error} />
-    ${found.value && !rows.length && html`<p class="quiet">No model call was charged.</p>`}
+    ${found.value && !rows.length && html`<p class="empty"><strong>No model call was charged.</strong><br />Calls appear here by day, skill, model and run.</p>`}
     ${rows.length > 0 && html`<${Bars} label="Tokens by ${by}" rows=${rows.slice(0, 60).map((row) => ({ name: row.name, value: tokens(row), of: 0 }))} /><div class="scroll"><table><thead><tr><th>${by}</th><th class="number">Calls</th><th class="number">Tokens</th><th class="number">Cost</th></tr></thead><tbody>
       ${rows.map((row) => html`<tr><td>${visible(row.name)}</td><td class="number">${row.calls}</td><td class="number">${tokens(row).toLocaleString()}</td>
         <td class="number">${costs(row)}</td></tr>`)}</tbody></table></div>`}

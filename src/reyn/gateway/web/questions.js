@@ -17,7 +17,7 @@ export function Question({ asked, onDone, autofocus }) {
       <a href="/runs/${asked.root_run}">${asked.run_id}</a> <span class="quiet">${ago(asked.since)} ago</span>
       ${question.expires_at && html`<span class="quiet">expires ${new Date(question.expires_at / 1000).toLocaleString()}</span>`}
     </header>
-    <${Diff} text=${asked.text} />
+    ${mustBeNamed(question) ? html`<${Diff} text=${asked.text} />` : html`<p class="asks">${visible(asked.text)}</p>`}
     ${asked.is_answered
       ? html`<p class="quiet">A reply is stored; the run takes it when it continues.</p>`
       : !may(mustBeNamed(question) ? "approve" : "answer")
@@ -31,8 +31,8 @@ export function Question({ asked, onDone, autofocus }) {
 // The text of an approval has a diff in it: its lines are coloured.
 export function Diff({ text, isDiff = /^(@@|\+\+\+)/m.test(text) }) {
   const mark = (line) => (/^\+(?!\+\+)/.test(line) ? "added" : /^-(?!--)/.test(line) ? "removed" : "");
-  const lines = visible(text).split("\n");
-  return html`<pre class="diff" tabindex="0">${isDiff ? lines.map((line) => html`<span class=${mark(line)}>${line}${"\n"}</span>`) : visible(text)}</pre>`;
+  const shown = visible(text.replace(/\n+$/, ""));
+  return html`<pre class="diff" tabindex="0">${isDiff ? shown.split("\n").map((line) => html`<span class=${mark(line)}>${line}${"\n"}</span>`) : shown}</pre>`;
 }
 
 // The op or the artifact as JSON, to be edited. It stays text here, so that no number changes; the server checks it.
@@ -64,7 +64,7 @@ function Approval({ asked, answer, onDone }) {
   const command = `reyn answer ${shellQuote(asked.run_id)} ${question.id}`;
   return html`<div>
     <label for="remark-${question.id}">Remark, for the model and the journal</label>
-    <input id="remark-${question.id}" value=${remark} onInput=${(event) => setRemark(event.target.value)} maxlength="4000" />
+    <input class="long" id="remark-${question.id}" value=${remark} onInput=${(event) => setRemark(event.target.value)} maxlength="4000" />
     <div class="row">
       <${Action} label="Approve" kind="main" command="${command} approve" perform=${() => reply("approve")} onDone=${onDone} />
       <${Action} label="Reject" kind="bad" command="${command} reject" perform=${() => reply("reject")} onDone=${onDone} />

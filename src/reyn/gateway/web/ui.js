@@ -92,7 +92,7 @@ export function Action({ label, title, kind = "", command, perform, onDone, disa
 export function Connection() {
   const [state, setState] = useState(connection.state);
   useEffect(() => onChange((change) => change.type === "connection" && setState(change.state)), []);
-  return html`<span class="quiet" role="status" aria-live="polite">${state}</span>`;
+  return html`<span class="connection ${state === "live" ? "is-live" : ""}" role="status" aria-live="polite">${state}</span>`;
 }
 
 export const shellQuote = (text) => (/^[\w./:@=+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", "'\\''")}'`);
@@ -168,7 +168,8 @@ export function useRows(load, key, version, isOpen) {
 // Only what is visible is in the page, so that ten thousand rows scroll like ten.
 const LINE = 26;
 
-export function Rows({ rows, label, chosen, onChoose, follow, draw, mark, height = 480 }) {
+export function Rows({ rows, label, chosen, onChoose, follow, draw, mark, height: most = 480 }) {
+  const height = Math.min(most, Math.max(4, rows.total) * LINE + 2);
   const box = useRef(null);
   const [top, setTop] = useState(0);
   const id = useRef(`rows-${Math.random().toString(36).slice(2)}`).current;
