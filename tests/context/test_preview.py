@@ -11,6 +11,7 @@ from reyn import SyncRuntime
 from reyn.errors import InputInvalid
 from reyn.journal import MemoryJournal
 from reyn.testing import ScriptedModel
+from tests.kernel.test_fan_out import LIST, write_report
 from tests.support import act, file, finish, go, write_skill
 
 KEYS = [
@@ -211,6 +212,19 @@ def test_a_node_that_runs_a_skill_has_no_frame(tmp_path: Path):
     write_skill(tmp_path, "outer", {"@s": ["last"], "last": ["end"]})
     with open_runtime(tmp_path) as rt, pytest.raises(InputInvalid, match="node `@s` runs another skill"):
         rt.project.first_frame("outer", {"text": "in"})
+
+
+@pytest.mark.parametrize(
+    "node", ["{each: {in: data.items, do: write, output: note}, as: drafts}", "{all: {one: '@t'}, as: drafts}"]
+)
+def test_a_node_that_runs_branches_has_no_frame(tmp_path: Path, node: str):
+    write_skill(tmp_path, "t", {"t": ["end"]}, inputs={"t": "plan"}, artifacts={"plan": LIST})
+    write_report(tmp_path, node)
+    with open_runtime(tmp_path) as rt:
+        for phase in (None, "sections"):
+            with pytest.raises(InputInvalid, match="node `sections` runs branches and calls no model"):
+                rt.project.first_frame("report", phase=phase)
+        assert rt.project.first_frame("report", phase="assemble").stable.current_phase == "assemble"
 
 
 # -- frames of runs -----------------------------------------------------------------------------------------

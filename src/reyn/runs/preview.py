@@ -83,11 +83,12 @@ async def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Pr
     them, and `warnings` names the reason. Without `input`, the input is empty data of the phase's first type.
 
     Raises:
-        InputInvalid: The input does not fit the phase, there is no such phase, or it is a node that runs a skill.
+        InputInvalid: The input does not fit the phase, there is no such phase, or it is a node that calls no model.
     """
     phase = skill.entry if phase is None else phase
-    if phase not in skill.phases or phase in skill.rules:
-        does = "has rules" if phase in skill.rules else "runs another skill"
+    branches = skill.fan_out(phase)
+    if phase not in skill.phases or phase in skill.rules or branches is not None:
+        does = "has rules" if phase in skill.rules else "runs another skill" if branches is None else "runs branches"
         is_node = phase in skill.graph
         reason = f"node `{phase}` {does} and calls no model" if is_node else f"there is no phase `{phase}`"
         raise InputInvalid(f"skill `{skill.name}`: {reason}", hint=f"Its phases are: {', '.join(skill.phases)}.")
