@@ -222,8 +222,9 @@ def test_a_node_that_runs_branches_has_no_frame(tmp_path: Path, node: str):
     write_report(tmp_path, node)
     with open_runtime(tmp_path) as rt:
         for phase in (None, "sections"):
-            with pytest.raises(InputInvalid, match="node `sections` runs branches and calls no model"):
+            with pytest.raises(InputInvalid, match="node `sections` runs branches and calls no model") as error:
                 rt.project.first_frame("report", phase=phase)
+            assert "sections" not in (error.value.hint or "")
         assert rt.project.first_frame("report", phase="assemble").stable.current_phase == "assemble"
 
 

@@ -86,12 +86,14 @@ async def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Pr
         InputInvalid: The input does not fit the phase, there is no such phase, or it is a node that calls no model.
     """
     phase = skill.entry if phase is None else phase
-    branches = skill.fan_out(phase)
-    if phase not in skill.phases or phase in skill.rules or branches is not None:
-        does = "has rules" if phase in skill.rules else "runs another skill" if branches is None else "runs branches"
+    asking = [name for name in skill.phases if name not in skill.rules and skill.fan_out(name) is None]
+    if phase not in asking:
+        does = (
+            "has rules" if phase in skill.rules else "runs branches" if skill.fan_out(phase) else "runs another skill"
+        )
         is_node = phase in skill.graph
         reason = f"node `{phase}` {does} and calls no model" if is_node else f"there is no phase `{phase}`"
-        raise InputInvalid(f"skill `{skill.name}`: {reason}", hint=f"Its phases are: {', '.join(skill.phases)}.")
+        raise InputInvalid(f"skill `{skill.name}`: {reason}", hint=f"Its phases are: {', '.join(asking)}.")
     if input is None:
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
