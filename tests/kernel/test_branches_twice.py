@@ -14,6 +14,7 @@ from reyn import OSRuntime
 from reyn.functions import tool
 from reyn.journal import MemoryJournal
 from reyn.models import ModelAnswer
+from reyn.testing import ScriptedModel
 from tests.kernel.test_turn_abort import forever, reached
 from tests.support import abort, act, finish, go, write_skill
 
@@ -288,6 +289,60 @@ def test_what_one_of_several_equal_items_completed_says_nothing_about_the_others
                 assert result.status == "failed", result.reason
                 assert paid == ["a"] * 3
                 result = await rt.resume("k", retry=True)
+            assert (await rt.runs.replay("k")).events == rt.runs.verify("k").events
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["retry", "node"])
+@pytest.mark.parametrize("node", ["branches", "rules"])
+def test_a_step_before_a_node_whose_result_is_refused_pays_once(tmp_path: Path, node: str, how: str):
+    """The check of a node without a model refuses its first result. Branches are executed again, the step is not."""
+    paid: list[str] = []
+
+    @tool(effect="unsafe", permission=None)
+    async def pay(to: str) -> str:
+        """Pay someone."""
+        paid.append(to)
+        return f"paid {to}"
+
+    @tool(effect="pure", permission=None)
+    async def accept() -> str:
+        """Accept any result but the first."""
+        visited.append(len(visited))
+        if len(visited) == 1:
+            raise ValueError("not good enough")
+        return "accepted"
+
+    visited: list[int] = []
+    step = "preprocessor:\n  - run_op: {op: {kind: pay, to: ada}, into: local.paid}\n"
+    check = "check: [{run_op: {op: {kind: accept}}}]"
+    retry = ", retry: {max: 1}" if how == "node" else ""
+    settings = "each: {in: data.items, do: '@leaf'}, as: notes, " if node == "branches" else ""
+    write_skill(tmp_path, "leaf", {"lf": ["end"]})
+    target: Any = ["last"] if node == "branches" else [{"else": "last"}]
+    folder = write_skill(
+        tmp_path,
+        "top",
+        {"tp": target, "last": ["end"]},
+        artifacts={"list": OPEN, "notes": OPEN},
+        inputs={"last": "notes" if node == "branches" else "list"},
+        skill_keys=f"nodes: {{tp: {{{settings}{check}{retry}}}}}\n",
+    )
+    (folder / "phases/tp.md").write_text(f"---\ntype: phase\nname: tp\ninput: list\n{step}---\n")
+    model = ScriptedModel([finish()] * 3)
+    options: dict[str, Any] = {"model": model, "journal": MemoryJournal(), "ops": [pay, accept], "trust": True}
+
+    async def scenario() -> None:
+        async with OSRuntime.open(tmp_path, **options) as rt:
+            result = await rt.run("top", {"items": [{"text": "a"}]}, run_id="k")
+            if how == "retry":
+                assert result.status == "failed"
+                result = await rt.resume("k", retry=True)
+            assert result.ok, result.reason
+            assert (paid, len(visited)) == (["ada"], 2)
+            branches = [event for event in rt.runs.events("k") if event.kind == "child_started"]
+            assert len(branches) == (2 if node == "branches" else 0)
             assert (await rt.runs.replay("k")).events == rt.runs.verify("k").events
 
     asyncio.run(scenario())

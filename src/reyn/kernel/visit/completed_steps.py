@@ -24,6 +24,7 @@ class CompletedStep(msgspec.Struct, frozen=True, omit_defaults=True):
         acted: The unsafe ops that its children have completed or begun.
         summary: The reason of the last decision of a sub-run.
         handoff: The hash of the last handoff of a sub-run.
+        is_child: Whether it is a sub-run.
     """
 
     args: str
@@ -32,14 +33,16 @@ class CompletedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     acted: str = ""
     summary: str = ""
     handoff: str = ""
+    is_child: bool = False
 
 
 def _of_child(args: dict[str, Any], ended: kinds.ChildEnded) -> CompletedStep:
     """Return what a sub-run has done. One whose files are restored has no result that can be taken over."""
     identity = digest(canonical(args))
     if ended.artifact is None or ended.changes:
-        return CompletedStep(identity, ended.call, acted=ended.acted)
-    return CompletedStep(identity, ended.call, ended.artifact.hash, ended.acted, ended.summary, ended.handoff or "")
+        return CompletedStep(identity, ended.call, acted=ended.acted, is_child=True)
+    result, handoff = ended.artifact.hash, ended.handoff or ""
+    return CompletedStep(identity, ended.call, result, ended.acted, ended.summary, handoff, is_child=True)
 
 
 _LIST = msgspec.json.Decoder(list[CompletedStep])
@@ -107,8 +110,11 @@ class CompletedSteps:
         return " ".join(one.acted for one in self._done if one.acted)
 
     def drop_results(self) -> None:
-        """Do not let another attempt take over results of which one is not valid: a person decides then."""
-        self._done = [replace(one, result="") for one in self._done]
+        """Do not let another attempt take over the results of sub-runs, of which one is not valid.
+
+        A person decides about those that acted. An unsafe op is not performed again in any case.
+        """
+        self._done = [replace(one, result="") if one.is_child or one.acted else one for one in self._done]
 
     def content(self) -> Blob | None:
         """Return what an attempt after this one takes over; `None` if there is nothing."""
