@@ -6,6 +6,8 @@ what Reyn passes to it, and must find the packages that Reyn has found, and no o
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reyn.errors import RequirementsInvalid
+from reyn.errors import EnvironmentNotMade, RequirementsInvalid
 from reyn.packages import making
 from reyn.packages.requirements import check_locked, check_plain, for_pip
-from tests.packages.support import declared
+from tests.packages.support import declared, offline, write_wheel
 from tests.properties import examples
 
 pytest.importorskip("pip")
@@ -118,3 +120,52 @@ def test_the_file_itself_is_never_passed_to_pip(work: Any, tmp_path: Path, monke
     with pytest.raises(InterruptedError):
         work(declared(tmp_path), "office")
     assert passed == [f"{LINE}\n"]
+
+
+BACKEND = """
+from pathlib import Path
+Path({mark!r}).touch()
+def get_requires_for_build_wheel(settings=None):
+    return []
+"""
+
+
+def test_a_package_that_needs_an_address_has_nothing_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`--only-binary` does not cover it: pip built what is there to find out what it needs."""
+    root, mark = tmp_path / "project", tmp_path / "executed"
+    (tmp_path / "beta").mkdir()
+    root.mkdir()
+    (tmp_path / "beta/evil.py").write_text(BACKEND.format(mark=str(mark)))
+    (tmp_path / "beta/pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'evil'\nbackend-path = ['.']\n"
+    )
+    offline(monkeypatch, tmp_path / "wheels")
+    write_wheel(tmp_path / "wheels", "alpha", needs=(f"beta @ file://{tmp_path}/beta",))
+    (root / "office.in").write_text("alpha\n")
+    with pytest.raises(EnvironmentNotMade, match="no wheel"):
+        making.lock_requirements(declared(root), "office")
+    assert not mark.exists()
+
+
+STARTS = (
+    "subprocess.run([sys.executable, '--version'])",
+    "os.system('true')",
+    "os.fork() or os._exit(0)",
+    "os.posix_spawn('/bin/true', ['true'], {})",
+    "os.execv('/bin/true', ['true'])",
+    "os.spawnv(os.P_WAIT, '/bin/true', ['true'])",
+)
+
+
+def test_pip_starts_no_program(tmp_path: Path):
+    """But that of the user's keyring, which does not come from a package."""
+    (tmp_path / "keyring").symlink_to("/bin/true")
+    keyring = f"subprocess.run([{str(tmp_path / 'keyring')!r}], check=True)"
+    program = f"import os, subprocess, sys\n{keyring}\n" + "".join(
+        f"try:\n    {start}\n    print('started')\nexcept PermissionError:\n    print('refused', flush=True)\n"
+        for start in STARTS
+    )
+    (tmp_path / "pip.py").write_text(program)
+    command = [sys.executable, "-P", "-c", making._STARTS_NOTHING, str(tmp_path / "pip.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused"] * len(STARTS)

@@ -10,8 +10,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+import msgspec
+
 from reyn.config.environments import EnvironmentSettings
 from reyn.packages import PackageEnvironments
+from reyn.packages.declared import EnvironmentRecord
 
 
 def write_wheel(folder: Path, name: str, version: str = "1.0", *, needs: tuple[str, ...] = (), code: str = "") -> str:
@@ -64,6 +67,12 @@ def declared(root: Path, **settings: EnvironmentSettings) -> PackageEnvironments
 def existing(root: Path, folder: Path) -> PackageEnvironments:
     """Return the environments of a project that declares one that exists."""
     return declared(root, office=EnvironmentSettings(path=str(folder)))
+
+
+def seal(root: Path) -> None:
+    """Let the environment `office` of a project be one that the user of this test made: each test has its own."""
+    record = root / ".reyn/environments/office.json"
+    declared(root).store("office", msgspec.json.decode(record.read_bytes(), type=EnvironmentRecord))
 
 
 def make_venv(folder: Path, python: str = sys.executable, *options: str) -> Path:

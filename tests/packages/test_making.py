@@ -7,15 +7,13 @@ import shutil
 import subprocess
 import sys
 
-import msgspec
 import pytest
 
 from reyn.config.environments import EnvironmentSettings
 from reyn.errors import EnvironmentChanged, EnvironmentNotMade, EnvironmentUnavailable, RequirementsInvalid
 from reyn.folders import take_lock
-from reyn.packages.declared import EnvironmentRecord
 from reyn.packages.making import lock_requirements, make_environment
-from tests.packages.support import declared, make_venv, offline, site_of, write_source, write_wheel
+from tests.packages.support import declared, make_venv, offline, seal, site_of, write_source, write_wheel
 
 
 @pytest.fixture
@@ -48,8 +46,7 @@ def made(tmp_path_factory):
 def copied(made, root):
     """A project with an environment that the test may damage."""
     shutil.copytree(made, root, symlinks=True, dirs_exist_ok=True)
-    record = root / ".reyn/environments/office.json"  # each test has a user of its own
-    declared(root).store("office", msgspec.json.decode(record.read_bytes(), type=EnvironmentRecord))
+    seal(root)
     return root
 
 

@@ -17,7 +17,7 @@ from reyn.packages.making import make_environment
 from reyn.sandbox.backends import BACKENDS
 from reyn.skills.agentskills import parse_agent_skill, to_reyn
 from reyn.testing import ScriptedModel
-from tests.packages.support import declared
+from tests.packages.support import declared, seal
 from tests.support import act, finish
 
 PINS = Path(__file__).parents[2] / "requirements" / "office.txt"
@@ -108,6 +108,7 @@ CASES = {
 @pytest.mark.parametrize("backend", USABLE)
 @pytest.mark.parametrize("kind", CASES)
 def test_a_script_of_an_agent_skill_works_on_a_real_file(office, tmp_path, kind, backend):
+    seal(office)
     script, arguments, printed, written = CASES[kind]
     root = tmp_path / "project"
     shutil.copytree(office, root, symlinks=True)

@@ -34,6 +34,22 @@ _Report = Callable[[str], None]
 PLAIN = ".in"
 """The suffix of the file without hashes that a requirements file is locked from."""
 _WHEELS = ("--only-binary", ":all:")
+_STARTS_NOTHING = """
+import runpy, sys
+
+def refuse(event, args):
+    is_start = event.startswith(("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess."))
+    if is_start and not (args and str(args[0]).endswith("/keyring")):
+        raise PermissionError("a package is no wheel: to build it would run its code")
+
+sys.addaudithook(refuse)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs pip such that it starts no program but that of the user's keyring.
+
+`--only-binary` does not cover what a package needs from an address.
+"""
 _STEPS = {"Collecting ": "collecting", "Downloading ": "downloading", "Building wheel": "building", "Installing ": ""}
 _FROM_SOURCE = (
     "If the index has it as source only, it can be built: that runs its code with your rights, outside of any sandbox. "
@@ -104,7 +120,7 @@ def lock_requirements(packages: PackageEnvironments, name: str, *, report: _Repo
         report(f"resolving {source}")
         result = folder / "report.json"
         options = ("install", "--dry-run", "--ignore-installed", *_WHEELS, "--report", str(result), "-r", str(plain))
-        _run([*_pip(sys.executable), *options], folder, report)
+        _run([*_pip(sys.executable, "-c", _STARTS_NOTHING), *options], folder, report)
         lines = sorted(_locked_line(one) for one in msgspec.json.decode(result.read_bytes())["install"])
     system = f"Python {'.'.join(platform.python_version_tuple()[:2])} on {platform.system()} {platform.machine()}"
     header = f"# Locked from {os.path.basename(source)} for {system}.\n"  # noqa: PTH119 - text in
@@ -153,8 +169,8 @@ def _install(path: Path, text: str, report: _Report, *, allow_source: bool) -> N
     except EnvironmentUnavailable as error:  # this Python cannot make a virtual environment
         raise EnvironmentNotMade(error.message) from error
     with _written(text) as (folder, file):
-        wheels = () if allow_source else _WHEELS
-        _run([*_pip(program), "install", "--require-hashes", *wheels, "-r", str(file)], folder, report)
+        guarded, wheels = ((), ()) if allow_source else (("-c", _STARTS_NOTHING), _WHEELS)
+        _run([*_pip(program, *guarded), "install", "--require-hashes", *wheels, "-r", str(file)], folder, report)
 
 
 @contextmanager
@@ -166,15 +182,17 @@ def _written(text: str) -> Iterator[tuple[Path, Path]]:
         yield Path(name), file
 
 
-def _pip(program: str) -> list[str]:
+def _pip(program: str, *options: str) -> list[str]:
     """Return the command of pip for a Python: that of this environment, or else the one that Python ships."""
-    if find_spec("pip") is not None:
-        return [sys.executable, "-P", "-m", "pip", "--python", program]
-    ensurepip = find_spec("ensurepip")
-    folder = Path(ensurepip.origin).parent / "_bundled" if ensurepip is not None and ensurepip.origin else Path("/none")
-    for wheel in folder.glob("pip-*.whl"):
-        return [program, "-P", str(wheel / "pip")]
-    raise EnvironmentNotMade("pip is not installed", hint="Install pip into the environment of Reyn.")
+    installed, shipped, runners = find_spec("pip"), find_spec("ensurepip"), list[Path]()
+    if installed is not None and installed.origin:
+        runner = Path(installed.origin).with_name("__pip-runner__.py")
+        runners += [runner] if runner.exists() else []
+    if shipped is not None and shipped.origin:
+        runners += (wheel / "pip" for wheel in Path(shipped.origin).with_name("_bundled").glob("pip-*.whl"))
+    if not runners:
+        raise EnvironmentNotMade("pip is not installed", hint="Install pip into the environment of Reyn.")
+    return [program, "-P", *options, str(runners[0])]
 
 
 def _run(command: list[str], folder: Path, report: _Report) -> None:
@@ -183,7 +201,7 @@ def _run(command: list[str], folder: Path, report: _Report) -> None:
     Raises:
         EnvironmentNotMade: It failed; the message has the reason.
     """
-    environ = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    environ = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "PIP_PYTHON")}
     environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     lines: list[str] = []
