@@ -24,6 +24,8 @@ from pathlib import Path
 
 import httpx2
 
+from reyn.gateway.streams import MAX_STREAMS_OF_ONE
+
 _HEADERS = {"Content-Type": "application/json"}
 _PAUSE = 0.05
 _EVENTS_OF_A_VISIT = 7
@@ -83,11 +85,15 @@ class Server:
     def __init__(self, root: Path) -> None:
         self._command = [sys.executable, "-m", "reyn", "--project", str(root)]
         self._environment = dict(os.environ) | {"XDG_CONFIG_HOME": str(root / "config")}
-        arguments = [*self._command, "token", "new", "load", "--scope", "admin"]
-        done = subprocess.run(arguments, env=self._environment, check=True, capture_output=True, text=True)
-        self.token = done.stdout.strip()
+        self.token = self.new_token("load")
         self.port = _free_port()
         self.start()
+
+    def new_token(self, name: str) -> str:
+        """Return the secret of a token that may do everything."""
+        arguments = [*self._command, "token", "new", name, "--scope", "admin"]
+        done = subprocess.run(arguments, env=self._environment, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
 
     def start(self) -> None:
         """Start the server, and wait until it takes requests."""
@@ -258,12 +264,13 @@ async def memory_of_streams(server: Server, count: int) -> float:
         waiting = await http.post("/api/runs", json={"skill": "asker", "input": {"text": "in"}, "run_id": "waits"})
         assert waiting.status_code == 202, waiting.text
     opened = []
+    tokens = [server.new_token(f"streams {number}") for number in range(-(-count // MAX_STREAMS_OF_ONE))]
     streams = (("/api/stream", b"event: ready"), ("/api/runs/waits/stream?follow=true", b"id: 1"))
     for number in range(count):
         path, first = streams[number % 2]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
-        writer.write(f"{head}Authorization: Bearer {server.token}\r\n\r\n".encode())
+        writer.write(f"{head}Authorization: Bearer {tokens[number % len(tokens)]}\r\n\r\n".encode())
         assert b" 200 " in await reader.readline()
         await reader.readuntil(first)
         opened.append(writer)
