@@ -285,6 +285,12 @@ def test_a_conversation_goes_on_in_the_server(tmp_path: Path):
             ]
             assert edited != "c"
             await Items(served, edited).until(http, "You said: again")
+            begun = (await http.post("/api/conversations/c/edit", json={"number": 1, "text": "hello"})).json()["run_id"]
+            await Items(served, begun).until(http, "You said: hello")
+            assert [one["text"] for one in (await http.get(f"/api/conversations/{begun}")).json()["messages"]] == [
+                "hello",
+                "You said: hello",
+            ]
             assert [one["text"] for one in (await http.get("/api/conversations/c")).json()["messages"]][
                 -1
             ] == "You said: bye"

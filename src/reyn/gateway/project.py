@@ -230,12 +230,18 @@ class Edit(MessageBody, forbid_unknown_fields=True):
 
 @operation("POST", "/api/conversations/{run}/edit", "start", body=Edit, result=Begun, status=202)
 async def edit_message(call: ApiCall) -> Begun:
-    """Say something else in place of a message, in a fork. The conversation itself does not change."""
+    """Say something else in place of a message, in a fork. The conversation itself does not change.
+
+    In place of the first message, which has nothing before it, a new conversation begins.
+    """
     site, run = call.site, call.origin
     runtime = site.runtime
     if call.body.number < 1:
         raise InputInvalid("`number` is the number of a message, from 1")
-    at, new = find_conversation(runtime.runs, run).fork_point(call.body.number), runtime.services.ids.new()
+    found = find_conversation(runtime.runs, run)
+    if call.body.number == 1:
+        return Begun(await site.conversations.begin(found.agent, None, call.body.message(), call.principal.name))
+    at, new = found.fork_point(call.body.number), runtime.services.ids.new()
     site.work.check()
     await runtime.fork(run, at=at, run_id=new)
     await site.conversations.begin(None, new, call.body.message(), call.principal.name)

@@ -65,7 +65,7 @@ export function ChatPage({ run, go }) {
   const count = found.value ? found.value.messages.length : 0;
   useEffect(() => end.current && end.current.scrollIntoView({ block: "end" }), [count, live.text]);
   if (!found.value) return html`<h1>Chat</h1><${Failure} error=${found.error} />`;
-  const { messages, run: row, title } = found.value;
+  const { messages, run: row, title } = found.value, agent = row.skill.replace("agent:", "");
   const isOver = ["finished", "aborted", "cancelled"].includes(row.status);
   const open = (asked.value || []).find((one) => !one.is_answered && !mustBeNamed(one.question));
   // While a question is open, the server says what a text means, and the user confirms it.
@@ -74,14 +74,14 @@ export function ChatPage({ run, go }) {
     if (meaning.question && !mustBeNamed(meaning.question.question)) return setHeld({ text, meaning });
     return post(chatPath(run, "/messages"), { text, images });
   };
-  return html`<div class="talk"><h1>${visible(title || row.skill.replace("agent:", ""))} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
+  return html`<div class="talk"><h1>${visible(title || agent)} <a class="quiet mono" href="/runs/${run}">${run}</a></h1>
     <div class="chat" role="log" aria-label="Messages" aria-live="polite">
-      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} command="reyn chat --fork ${shellQuote(`${run}@${message.number}`)}" onAgain=${{ perform: () => post(chatPath(run, "/edit"), { number: message.number, text: message.text }), onDone: (begun) => go(`/chat/${begun.run_id}`) }} onEdit=${may("start") && message.role === "user" && message.number > 1 ? () => setEditing(message) : null} />`)}
+      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} command=${message.number > 1 ? `reyn chat --fork ${shellQuote(`${run}@${message.number}`)}` : `reyn chat ${shellQuote(agent)}`} onAgain=${{ perform: () => post(chatPath(run, "/edit"), { number: message.number, text: message.text }), onDone: (begun) => go(`/chat/${begun.run_id}`) }} onEdit=${may("start") && message.role === "user" ? () => setEditing(message) : null} />`)}
       ${(live.isBusy || row.status === "running") && html`<div class="message" aria-busy="true"><${Markdown} text=${live.text} /><p class="note busy">working</p></div>`}
       ${live.notes.map((note) => html`<div class="note">${visible(note)}</div>`)}
     </div>
     ${(asked.value || []).map((one) => html`<${Question} key="${one.run_id} ${one.question.id}" asked=${one} onDone=${() => { asked.again(); found.again(); }} />`)}
-    ${editing && html`<div class="card"><p>Say something else in place of message ${editing.number}; a copy of the conversation goes on from there.</p>
+    ${editing && html`<div class="card"><p>Say something else in place of message ${editing.number}; ${editing.number > 1 ? "a copy of the conversation goes on from there" : "a new conversation begins with it"}.</p>
       <${Composer} label="Instead" text=${editing.text} send=${(text, images) => post(chatPath(run, "/edit"), { number: editing.number, text, images })} onDone=${(begun) => { setEditing(null); go(`/chat/${begun.run_id}`); }} />
       <button onClick=${() => setEditing(null)}>Keep it</button></div>`}
     ${held && html`<${Held} run=${run} held=${held} onDone=${() => { setHeld(null); asked.again(); found.again(); }} onBack=${() => { setHeld(null); setDraft({ text: held.text, count: draft.count + 1 }); }} />`}
