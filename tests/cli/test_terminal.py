@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from reyn.cli.output import table_lines
 from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.cli.support import IN, Terminal, write_answers
@@ -189,3 +190,21 @@ def test_control_characters_in_streamed_text_are_escaped_on_a_terminal(monkeypat
     stream(Delta("r", "2.1", "d"))
     stream.end_line()
     assert capsys.readouterr().out == "a\\x1b[2Jb\nc\nd\n"
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(200, 1), (80, 2), (60, 3), (44, 0)])
+def test_the_last_column_of_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, rows: int):
+    """A terminal that is too narrow for that gets a block of lines for each row."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = "the receipt is readable and within the policy of the house, or a person has approved what is not"
+    header, *lines = map(str, table_lines(("RUN", "STATUS", "WAITING FOR"), [("20261119T2058", "waiting", text)]))
+    if not rows:
+        assert header == "20261119T2058"
+        return
+    indent = header.index("WAITING FOR")
+    assert lines[0].startswith("20261119T2058  waiting  the receipt")
+    assert all(line[:indent].isspace() for line in lines[1:])
+    assert all(len(line) <= columns for line in lines)
+    assert " ".join(line[indent:] for line in lines) == text
+    assert len(lines) == rows

@@ -220,7 +220,7 @@ def test_a_table_that_is_wider_than_the_terminal_is_printed_as_blocks(
     spent: Path, reyn, monkeypatch: pytest.MonkeyPatch
 ):
     table = reyn("usage").out
-    monkeypatch.setattr("reyn.cli.commands.status.is_terminal", lambda: True)
+    monkeypatch.setattr("reyn.cli.output.is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     assert reyn("usage").out == table
     monkeypatch.setenv("COLUMNS", "30")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +17,7 @@ import msgspec
 
 from reyn.characters import clean
 from reyn.cli.hints import full_hint, full_warning, how_to_explain
-from reyn.cli.writer import Line, Printed, Raw, Styled, styled
+from reyn.cli.writer import Line, Printed, Raw, Styled, is_terminal, styled
 
 if TYPE_CHECKING:
     from reyn.errors import NextAction
@@ -198,30 +200,44 @@ def _file_list(files: Mapping[str, str]) -> str:
     return ", ".join([*listed, *more])
 
 
-def table_lines(
-    header: Sequence[str], rows: Sequence[Sequence[str | Styled]], columns: int | None = None
-) -> Iterator[Line]:
-    """Yield aligned columns.
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 document`, `2 documents`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
-    Args:
-        header: The names of the columns.
-        rows: The cells.
-        columns: The width of the terminal. A wider table is printed as blocks of lines.
-    """
+
+_MIN_LAST = 24
+"""The columns that the last cells of a table need. Where there are fewer, rows are blocks of lines."""
+
+
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str | Styled]]) -> Iterator[Line]:
+    """Yield aligned columns. The last one is wrapped to fit the terminal."""
+    columns = get_terminal_size().columns if is_terminal() else 0
     table = [[_cell(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column].text) for row in table) for column in range(len(header))]
-    if columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns:
+    room = columns - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    if columns and room < min(widths[-1], _MIN_LAST):
         label = max(map(len, header[1:]), default=0)
         for row in table[1:]:
             yield Line(row[0])
             for name, cell in zip(header[1:], row[1:], strict=True):
                 yield Line(f"  {name.lower():<{label}}  ", cell)
         return
-    for row in table:
+    for row in chain.from_iterable(_wrapped(row, room) for row in table) if columns else table:
         while row and not row[-1].text:
             row.pop()
         gaps = (" " * (width - len(cell.text) + 2) for cell, width in zip(row[:-1], widths, strict=False))
         yield Line(*(part for cell, gap in zip(row, (*gaps, ""), strict=False) for part in (cell, gap)))
+
+
+def _wrapped(row: list[Styled], room: int) -> Iterator[list[Styled]]:
+    """Yield the lines of a row, the last cell of which has some columns."""
+    from textwrap import wrap
+
+    *cells, (text, codes) = row
+    first, *others = wrap(text, room) or [""]
+    yield [*cells, Styled(first, codes)]
+    for line in others:
+        yield [*(Styled("") for _ in cells), Styled(line, codes)]
 
 
 def _cell(cell: str | Styled) -> Styled:

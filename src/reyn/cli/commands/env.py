@@ -10,7 +10,7 @@ import msgspec
 from reyn.cli.groups import group
 from reyn.cli.interrupts import exit_on_sigterm
 from reyn.cli.options import json_option
-from reyn.cli.output import coloured, reyn_command, table_lines
+from reyn.cli.output import coloured, counted, reyn_command, table_lines
 from reyn.cli.project import open_existing_project
 from reyn.cli.writer import Report, out
 
@@ -59,7 +59,7 @@ def lock(name: str) -> Report:
         lines = project.lock_environment(name, report=lambda step: out.note(f"  {step} …"))
     file = project.config.environments[name].requirements
     text = [
-        f"{file}: {len(lines)} package{'s' if len(lines) != 1 else ''}",
+        f"{file}: {counted(len(lines), 'package')}",
         *(f"  {line.partition(' ')[0]}" for line in lines),
     ]
     return Report({"file": file, "requirements": lines}, [*text, f"next: {reyn_command('env', 'make', name)}"])

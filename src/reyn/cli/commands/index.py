@@ -9,7 +9,7 @@ import msgspec
 
 from reyn.cli.groups import group
 from reyn.cli.options import json_option
-from reyn.cli.output import short, table_lines, text_lines, time_of
+from reyn.cli.output import counted, short, table_lines, text_lines, time_of
 from reyn.cli.project import open_existing_project, open_project, print_assumed_project
 from reyn.cli.writer import Report
 
@@ -45,10 +45,10 @@ def write(name: str, paths: tuple[str, ...], replace: bool) -> Report:
 
 
 def _written_lines(name: str, report: WriteReport) -> list[str]:
-    done = f"embedded {report.embedded} passages ({report.tokens} tokens)"
+    done = f"embedded {counted(report.embedded, 'passage')} ({counted(report.tokens, 'token')})"
     lines = [
-        f"index {name}: {report.documents} documents, {report.passages} passages",
-        f"{done}; {report.unchanged} documents unchanged, {report.removed} removed",
+        f"index {name}: {counted(report.documents, 'document')}, {counted(report.passages, 'passage')}",
+        f"{done}; {counted(report.unchanged, 'document')} unchanged, {report.removed} removed",
     ]
     return [*lines, *(f"skipped {path}: {reason}" for path, reason in report.skipped)]
 
@@ -111,4 +111,4 @@ def _fields(passage: Any) -> dict[str, Any]:
 def drop(name: str) -> Report:
     """Remove the index NAME. Its documents stay."""
     removed = open_existing_project().project.drop_index(name)
-    return Report({"removed": removed}, [f"dropped index {name} with {removed} documents"])
+    return Report({"removed": removed}, [f"dropped index {name} with {counted(removed, 'document')}"])

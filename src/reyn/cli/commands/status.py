@@ -288,17 +288,16 @@ def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited:
     if form == "svg":
         yield Raw(usage_svg(report))
         return
-    columns = get_terminal_size().columns if is_terminal() else None
     if not report.rows:
         why = "calls of scripted models are counted only under a budget"
         yield "no usage recorded since then" if is_limited else f"no usage recorded; {why}"
     elif form == "plot":
-        yield Raw(usage_text(report, columns))
+        yield Raw(usage_text(report, get_terminal_size().columns if is_terminal() else None))
     else:
         listed = [*report.rows, report.total] if len(report.rows) > 1 or has_total else report.rows
         names = usage_columns(report)
         rows = [(row.name, *usage_cells(row, names)) for row in listed]
-        yield from table_lines((report.by.upper(), *map(str.upper, names)), rows, columns)
+        yield from table_lines((report.by.upper(), *map(str.upper, names)), rows)
         if report.total.assumed:
             calls = "call" if report.total.assumed == 1 else "calls"
             yield f"{report.total.assumed:,} {calls} without a reported usage, charged in full"
