@@ -11,6 +11,7 @@ import pytest
 from reyn import ModelRequest, OSRuntime, SyncRuntime
 from reyn.errors import ModelUnknown, RunNotFound, ScriptExhausted, ScriptInvalid
 from reyn.journal import MemoryJournal
+from reyn.models.catalog import check_adapter
 from reyn.models.roster import Roster
 from reyn.models.scripted import ScriptedModel
 from reyn.secrets import open_secrets
@@ -52,6 +53,12 @@ def test_an_invalid_script_is_rejected_with_its_line(tmp_path: Path, content: by
         ScriptedModel.from_file(tmp_path / "a.jsonl", "x")
     with pytest.raises(ScriptInvalid, match="cannot read"):
         ScriptedModel.from_file(tmp_path / "missing.jsonl", "x")
+
+
+def test_an_unknown_adapter_names_the_similar_one():
+    with pytest.raises(ModelUnknown) as caught:
+        check_adapter("opnai:gpt-4o")
+    assert str(caught.value.hint).startswith("Did you mean `openai`? Set `model:`")
 
 
 @pytest.mark.parametrize("name", ["", "gpt", "scripted", "scripted:", "recorded:"])

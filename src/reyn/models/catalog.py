@@ -84,8 +84,9 @@ def check_adapter(model: str) -> None:
     if not is_known:
         if not model:
             raise ModelUnknown("no model is configured")
-        prefix = "" if ":" in model else f"For a model of a server with OpenAI's API, write `openai:{model}`. "
-        raise ModelUnknown(f"unknown model `{model}`", hint=f"{prefix}{ModelUnknown.hint}")
+        server = f"For a model of a server with OpenAI's API, write `openai:{model}`."
+        first = nearest_hint(adapter, BUILT_IN_ADAPTERS) if ":" in model else server
+        raise ModelUnknown(f"unknown model `{model}`", hint=f"{first} {ModelUnknown.hint}".lstrip())
 
 
 def open_model(
