@@ -372,7 +372,7 @@ def wrapped(parts: Sequence[Styled], columns: int) -> list[list[Styled]]:
         columns: The width of the terminal; 0 if it is unknown.
     """
     text = "".join(part.text for part in parts).rstrip(" ")
-    if columns < _MIN_COLUMNS or _width(text) < columns:
+    if columns < _MIN_COLUMNS or _width(text) <= columns:
         return [list(parts)]
     indent = min(len(text) - len(text.lstrip(" ")), columns // 2)
     margin = Styled(f"{' ' * indent}… " if indent else "")
@@ -385,13 +385,14 @@ def _rows(text: str, columns: int, margin: int) -> Iterator[tuple[int, int]]:
     first = end = used = 0
     for word in re.finditer(r"( *)([^ ]+)", text):
         blanks, width = len(word[1]), _width(word[2])
-        if end > first and used + blanks + width >= columns:
+        fits_a_row = not margin or margin + width <= columns
+        if end > first and fits_a_row and used + blanks + width > columns:
             yield first, end
             first, used, blanks = word.start(2), margin, 0
         end, used = word.end(), used + blanks
-        if margin and used + width >= columns:
+        if margin and used + width > columns:
             for at, char in enumerate(word[2], word.start(2)):
-                if (width := _width(char)) + used >= columns:
+                if (width := _width(char)) + used > columns:
                     yield first, at
                     first, used = at, margin
                 used += width

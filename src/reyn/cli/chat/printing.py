@@ -124,8 +124,7 @@ class TerminalPrinter:
     def _print(self, text: str) -> None:
         from reyn.cli.chat.markdown import markdown_lines
 
-        # One column less: the writer breaks a line that fills the terminal.
-        for line in markdown_lines(text.strip("\n"), shutil.get_terminal_size().columns - 1):
+        for line in markdown_lines(text.strip("\n"), shutil.get_terminal_size().columns):
             out.line(line)
 
 
@@ -146,7 +145,7 @@ def describe(item: ChatItem) -> list[str]:
         case OpRequested(kind=kind, arguments=arguments):
             return [f"  · {kind} {short(msgspec.json.encode(arguments).decode(), 100)}"]
         case OpFinished(kind=kind, status=status, result=result) if status != "ok":
-            return [f"  ! {kind}: {status}: {short(one_line(str(result.get('error', ''))), 200)}"]
+            return [f"  ! {kind}: {status}: {short(one_line(str(result.get('error', ''))), 400)}"]
         case SkillStarted(run=run, skill=skill, background=background):
             return [f"  ▸ {skill} {'runs in the background as' if background else 'runs as'} {run}"]
         case SkillEnded(run=run, status=status, reason=reason):
