@@ -17,6 +17,9 @@ from tests.support import act, file, finish, go, question, write_skill
 LOOP = {"write": ["check"], "check": ["write", "end"]}
 SPIN = {"turn": ["turn", "end"]}
 MISSING = file("read", "missing.txt")
+COUNT = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}, "required": ["n"]}
+STATE = "state: {points: {sum: note.data.n}}\n"
+WEIGH = 'graph:\n  roll: [weigh]\n  weigh: [{{when: "{rule}", to: roll}}, {{else: end}}]'
 
 
 def make(root: Path, graph: dict[str, list[str]], **keys) -> Project:
@@ -165,6 +168,35 @@ def test_other_results_of_ops_are_progress(tmp_path: Path):
     assert project.run("loop", answers).ok
     same = [answer for _ in range(5) for answer in (writes[0], go("turn", "in"))]
     assert "no progress" in project.run("loop", same, run_id="same").reason
+
+
+def test_values_that_rules_read_are_progress_of_the_whole_loop(tmp_path: Path):
+    folder = write_skill(tmp_path, "loop", {"roll": ["weigh"]}, artifacts={"note": COUNT}, skill_keys=STATE)
+    (folder / "phases" / "weigh.md").write_text("---\ntype: phase\nname: weigh\ninput: note\n---\n")
+    text, two = (folder / "skill.md").read_text(), {"text": "six", "n": 2}
+    project, answers = Project(tmp_path), [go("weigh") | {"artifact": {"type": "note", "data": two}}] * 9
+    for run, rule in (("state", "state.points < 16"), ("visits", "visits.weigh < 8")):
+        (folder / "skill.md").write_text(text.replace('graph: {"roll": ["weigh"]}', WEIGH.format(rule=rule)))
+        result = project.run("loop", answers, two, run_id=run)
+        assert (result.reason, len(result.path)) == ("", 16)
+        assert project.is_sound(run)
+    (folder / "skill.md").write_text(text.replace('graph: {"roll": ["weigh"]}', WEIGH.format(rule="data.n < 5")))
+    result = project.run("loop", answers, two, run_id="stuck")
+    assert result.reason == "no progress: phase `roll` gave the same artifact for the same input 3 times"
+
+
+def test_a_phase_may_repeat_itself_while_another_one_makes_progress(tmp_path: Path):
+    project = make(tmp_path, LOOP, ops={"write": "file"})
+    writes = [act(file("write", "workspace:n.txt", content=str(number))) for number in range(5)]
+    answers = [answer for write in writes for answer in (write, go("check", "done"), go("write", "more"))]
+    assert project.run("loop", [*answers, go("check", "done"), finish()], {"text": "more"}).ok
+    turns = [project.model.turn_message(call) for call in range(16)]
+    assert not any("same artifact" in turn for turn in turns)
+    stuck = [answer for _ in range(5) for answer in (go("check", "done"), go("write", "more"))]
+    late = project.run("loop", [*answers[:6], *stuck, finish()], {"text": "more"}, run_id="late")
+    assert late.reason == "no progress: phase `check` gave the same artifact for the same input 3 times"
+    assert project.is_sound()
+    assert project.is_sound("late")
 
 
 def test_another_model_starts_over(tmp_path: Path):

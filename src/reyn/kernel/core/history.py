@@ -61,7 +61,8 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecisionMade(msgspec.Struct, frozen=True, gc=False):
-    """The decision of a visit. `artifact` is a hash; `ops` is the sum of the hashes of the visit's ops and results."""
+    """The decision of a visit. `artifact` is a hash; `ops` is the sum of the hashes of the visit's ops and results, and
+    of the values that its rules or conditions read."""
 
     next_phase: str | None
     artifact: str
@@ -78,7 +79,9 @@ class History(msgspec.Struct, frozen=True, gc=False):
     latest: dict[str, str] = {}
     """The hash of the latest artifact of each type; the run's input counts."""
     decisions: dict[tuple[str, str], dict[DecisionMade, int]] = {}
-    """How often each of the last decisions was made, by phase and hash of its input."""
+    """How often each of the last decisions was made since the last one that was new, by phase and hash of its input."""
+    most_repeats: int = 1
+    """The highest of these numbers."""
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
     handoffs: Handoffs = NO_HANDOFFS
@@ -138,26 +141,33 @@ class History(msgspec.Struct, frozen=True, gc=False):
     ) -> History:
         """Add a visit to the trail, and count how often the same decision was made.
 
+        A decision that is new is progress of the run: those of other phases are counted again from there.
+
         Args:
             completed: The visit.
             next_phase: The phase that it chose.
-            ops: The sum of the hashes of its ops and their results.
+            ops: The sum of the hashes of its ops, their results and the values that its expressions read.
             is_answered: Whether a user answered a question in it. That is progress, whatever the model made of it.
         """
         trail = (*self.trail, completed)[-TRAIL_LENGTH:]
-        if is_answered:
-            return replace(self, trail=trail)
         key = (completed.phase, completed.input.hash)
+        if is_answered:
+            return replace(self if self.most_repeats == 1 else self._after_progress(), trail=trail)
         decision = DecisionMade(next_phase, completed.artifact.hash, ops)
-        made = self.decisions.get(key, {})
-        count = made.get(decision, 0) + 1
-        outcomes = with_latest(made, decision, count, MAX_OUTCOMES)
-        decisions = with_latest(self.decisions, key, outcomes, MAX_DECISIONS)
-        return replace(self, trail=trail, decisions=decisions, repeats=count)
+        count = self.decisions.get(key, {}).get(decision, 0) + 1
+        before = self._after_progress() if count == 1 < self.most_repeats else self
+        outcomes = with_latest(before.decisions.get(key, {}), decision, count, MAX_OUTCOMES)
+        decisions, most = with_latest(before.decisions, key, outcomes, MAX_DECISIONS), max(before.most_repeats, count)
+        return replace(before, trail=trail, decisions=decisions, most_repeats=most, repeats=count)
+
+    def _after_progress(self) -> History:
+        """Count repetitions from here: each decision was made once."""
+        once = {key: dict.fromkeys(made, 1) for key, made in self.decisions.items()}
+        return replace(self, decisions=once, most_repeats=1)
 
     def without_decisions(self) -> History:
         """Forget repetitions: another model, skill or input may decide differently."""
-        return replace(self, decisions={}, repeats=0)
+        return replace(self, decisions={}, most_repeats=1, repeats=0)
 
     def rolled_back(self) -> History:
         """Return to the previous visit, with the artifacts and handoffs that it could read."""

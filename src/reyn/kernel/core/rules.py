@@ -10,6 +10,7 @@ from reyn.config.values import PromptLimit
 from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
 from reyn.journal import kinds
+from reyn.journal.canonical import canonical
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of, sharing_after
 from reyn.kernel.core.history import CompletedVisit
 from reyn.kernel.core.snapshot import POSTPROCESSOR, Ending, Output, PersonInput, Recovery, RunState
@@ -385,6 +386,11 @@ def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
     """An op with a request has no effect of its own: the kernel performs the request and records its intents."""
     state = replace(state, visit=state.visit.with_op(body.args))
     return state if body.request is not None else on_intent(state, body)
+
+
+def on_values_read(state: RunState, body: kinds.RuleMatched | kinds.ConditionsChecked) -> RunState:
+    """Count what expressions of the skill have read as part of the visit: with other values, a decision is another one."""
+    return replace(state, visit=state.visit.with_op(canonical(body.read).decode())) if body.read else state
 
 
 def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:

@@ -101,6 +101,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ContextMutated: rules.on_context_mutated,
     kinds.MessageQueued: rules.on_message_queued,
     kinds.MessageTaken: rules.on_message_taken,
+    kinds.RuleMatched: rules.on_values_read,
+    kinds.ConditionsChecked: rules.on_values_read,
     kinds.OpStarted: rules.on_op_started,
     kinds.RequestFulfilled: rules.on_intent,
     kinds.OpCompleted: rules.on_op_completed,

@@ -48,7 +48,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     latest: dict[str, str] = {}
     """The latest artifacts when the visit started."""
     ops: int = 0
-    """The sum of the hashes of the arguments and results of the visit's ops, which does not depend on their order."""
+    """The sum of the hashes of the arguments and results of the visit's ops, and of the values that its rules or
+    conditions read. It does not depend on their order."""
     is_answered: bool = False
     """Whether a user replied to a question in the visit."""
     handoffs: Handoffs = NO_HANDOFFS
