@@ -47,6 +47,19 @@ def test_a_valid_skill_has_no_findings(tmp_path: Path):
     assert lint(make(tmp_path, phase=PYTHON, skill=PERMISSION)) == []
 
 
+@pytest.mark.parametrize("where", ["branch", "step"])
+def test_permissions_cover_those_of_the_skills_that_a_skill_runs(where: str, tmp_path: Path):
+    write_skill(tmp_path, "writer", {"w": ["end"]}, skill_keys="permissions: {shell: {}}\n", ops={"w": "shell"})
+    nodes = "nodes: {a: {all: {one: '@writer'}, as: both}}\n" if where == "branch" else ""
+    step = "" if nodes else "preprocessor: [{run_skill: {skill: writer}}]\n"
+    for requests, expected in (("permissions: {shell: {}}\n", []), ("", ["RYN127"])):
+        folder = make(tmp_path, skill=nodes + requests, phase=step, inputs={"b": "both"} if nodes else None)
+        if nodes:
+            (folder / "phases" / "a.md").write_text("---\ntype: phase\nname: a\ninput: note\n---\n")
+        findings = [one for one in lint_skill(folder, Library(tmp_path)) if one.code in ("RYN127", "RYN128")]
+        assert [(one.code, one.severity) for one in findings] == [(code, "warning") for code in expected]
+
+
 @pytest.mark.parametrize(
     ("phase", "skill", "expected"),
     [

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from reyn.skills import LoadResult, Skill
     from reyn.vocabulary import Vocabulary
 
+_RUNS_ANY_SKILL = frozenset({"run_skill", "start_skill"})
+"""The permissions of ops that run a skill of the model's choice. It has no more rights than the skill of the run."""
+
 
 def unknown_permissions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report permission keys that do not exist."""
@@ -84,10 +87,17 @@ def missing_requests(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -
                 yield document.finding(
                     codes.MISSING_REQUEST, message, "allowed_ops", _written(document, kind, index), fix=fix
                 )
+    for name, sub_skill in skill.skills.items():
+        for key in sub_skill.permissions:
+            if key in vocabulary.permission_keys and key not in (*skill.permissions, *OPEN, "python"):
+                message = f"the skill `{name}` requests `{key}`, and has no more rights than this skill"
+                fix = f"add `{key}:` under `permissions`, or what `{name}` does with it is denied"
+                document = loaded.document()
+                yield document.finding(codes.MISSING_REQUEST, message, "permissions", fix=fix, severity="warning")
 
 
 def unused_requests(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Report permissions that nothing in the skill uses."""
+    """Report permissions that nothing uses, neither the skill nor one that it runs: that has no rights beyond them."""
     steps = [placed.applied for placed in skill.steps]
     kinds = {kind for phase in skill.phases.values() for kind in phase.allowed_ops}
     kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
@@ -95,6 +105,9 @@ def unused_requests(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) ->
     used = {key for spec in specs for key in (spec.permission, *spec.optional_permissions)}
     if any(isinstance(step, PythonCall) for step in steps):
         used.add("python")
+    if not _RUNS_ANY_SKILL.isdisjoint(used):
+        return
+    used |= {key for sub_skill in skill.skills.values() for key in sub_skill.permissions}
     for key in skill.permissions:
         if key in vocabulary.permission_keys and key not in used:
             message, path = f"permission `{key}` is requested but not used", ("permissions", key)
@@ -117,7 +130,7 @@ def python_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Fi
             message = f"`{step.function}` in {location} is unsafe, but its permission is not"
             fix = "add `mode: unsafe` to the permission"
             yield document.finding(codes.MISSING_PERMISSION, message, "permissions", "python", fix=fix)
-    called = {(step.module, step.function) for _, step in _python_calls(skill)}
+    called = {(step.module, step.function) for one in (skill, *skill.skills.values()) for _, step in _python_calls(one)}
     for index, entry in enumerate(entries):
         path: tuple[str | int, ...] = ("permissions", "python", index)
         if (entry.get("module"), entry.get("function")) not in called:
