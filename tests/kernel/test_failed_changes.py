@@ -119,7 +119,7 @@ def test_of_several_changes_those_before_a_conflict_are_recorded_and_undone(root
     write_skill(root, "s", {"plan": ["end"]}, ops={"plan": "two"}, phase_keys={"plan": "max_act_turns: 9\n"})
     with SyncRuntime.open(root, model=Scripted(act({"kind": "two"}), finish()), ops=[WriteTwo()]) as rt:
         assert rt.run("s", {"text": "in"}, run_id="r").ok
-        assert "changed by another program" in results(rt)[0]["error"]
+        assert "changed by another program or run" in results(rt)[0]["error"]
         updated = [event.data["change"]["path"] for event in rt.runs.events("r") if event.kind == "workspace_updated"]
         assert updated == ["output/b.txt"]
         assert rt.runs.undo("r").restored == ("output/b.txt",)

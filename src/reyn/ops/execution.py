@@ -250,7 +250,7 @@ def apply_changes(
                     return Applied(count, call.denied(refused))
             outcome = apply_change(change, env.roots, env.content, call.key, location)
             if outcome == "conflict":
-                message = f"`{change.path}` was changed by another program and left as it is; read it again"
+                message = f"`{change.path}` was changed by another program or run and left as it is; read it again"
                 return Applied(count, call.error(message))
             note = _UNCONFIRMED if outcome == "unconfirmed" else note
             count += 1
