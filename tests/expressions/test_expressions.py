@@ -310,6 +310,9 @@ def test_templates() -> None:
     assert [one.message for one in compile_template("x ${l}", scope).problems] == [
         "`l` is a list, which is not part of a text"
     ]
+    [missing] = compile_template("x ${o}", Scope({"o": of_schema({"type": ["string", "null"]})})).problems
+    assert missing.message == "`o` is a text or null, which is not part of a text"
+    assert missing.fix == "test it: `x != null ? x : '-'`"
     with pytest.raises(ExpressionInvalid, match="column 6"):
         compile_template("a ${n", scope)
     with pytest.raises(EvaluationError, match="a list with 1 item is not part of a text"):

@@ -103,6 +103,8 @@ def test_a_fan_out_that_cannot_work_is_an_error_with_its_position(tmp_path: Path
         ("{each: {in: data.items, do: write, output: note, max_parallel: 0}, as: drafts}", "RYN114", "max_parallel"),
         ("{each: {in: data.items, do: write, output: note}, as: drafts, need: 0}", "RYN114", "need"),
         ("{each: {in: data.items, do: write, output: note}, as: drafts, on_item_error: x}", "RYN114", "on_item_error"),
+        (EACH[:-1] + ", retry: {max: 1, backoff: 3 days}}", "RYN114", "a time such as `500ms`"),
+        (EACH[:-1] + ", retry: {max: 1, on: []}}", "RYN114", "that is not empty, not an empty list"),
         ("{each: {over: data.items, do: write, output: note}, as: drafts}", "RYN112", "each.over"),
     ],
 )
@@ -118,6 +120,14 @@ def test_a_declared_type_must_fit_what_is_joined(tmp_path: Path):
     [found] = findings(tmp_path, EACH, artifacts={"plan": PLAN, "drafts": wrong})
     assert found[2] == "RYN171"
     assert "data.items[] is of type object, not string" in found[3]
+
+
+@pytest.mark.parametrize(("more", "is_wrong"), [({}, True), ({"additionalProperties": True}, False)])
+def test_an_item_has_only_the_fields_that_its_schema_names(tmp_path: Path, more: dict[str, Any], is_wrong: bool):
+    item = {"type": "object", "properties": {"title": {"type": "string"}}, **more}
+    plan = {"type": "object", "properties": {"items": {"type": "array", "items": item}}}
+    found = findings(tmp_path, EACH, artifacts={"plan": plan})
+    assert ["an item has no `text`, which is required" in one[3] for one in found] == [True] * is_wrong, found
 
 
 def test_with_need_a_branch_may_be_missing_from_the_join(tmp_path: Path):
@@ -136,6 +146,7 @@ def test_no_model_chooses_between_several_successors(tmp_path: Path):
     graph = {"split": ["last", "end"], "last": ["end"]}
     found = findings(tmp_path, EACH, graph=graph)
     assert [one for one in found if one[2] == "RYN133" and "several successors" in one[3]], found
+    assert not [one for one in found if one[2] == "RYN144"], found
 
 
 def test_branches_that_write_the_same_file_are_an_error(tmp_path: Path):

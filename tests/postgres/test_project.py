@@ -99,6 +99,30 @@ def test_a_database_of_another_product_or_a_newer_release_is_refused(address: Jo
     assert server.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'shop'", database=database) == [(1,)]
 
 
+@pytest.mark.parametrize("lease", ["abc", "0", "", "nan", "1e999", "9" * 400])
+def test_a_lease_that_is_no_time_is_named(lease: str):
+    with pytest.raises(StoreUnavailable, match="`lease` is from 1 to 3600 seconds"):
+        JournalAddress(f"postgresql://a/b?lease={lease}", "p")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'FATAL:  role "secret" does not exist',
+        'FATAL:  no pg_hba.conf entry for host "::1", user "secret", database "b", SSL off',
+        'FATAL:  too many connections for role "secret"',
+        'FATAL:  role "secret" is not permitted to log in',
+        'FATAL:  password authentication failed for user "secret"',
+    ],
+)
+def test_no_message_of_the_server_names_the_user_of_the_address(text: str):
+    error = unavailable(
+        JournalAddress("postgresql://secret:word@a/b", "p"), psycopg.OperationalError(f"failed: {text}")
+    )
+    assert "secret" not in error.message
+    assert "cannot be used: " in error.message
+
+
 @pytest.mark.parametrize(
     "rest", ["mysql://a/b", "postgresql://a/b?schema=pg_x", "postgresql://a/b?lease=0", "postgresql://["]
 )

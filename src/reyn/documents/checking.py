@@ -287,7 +287,13 @@ def _describe_bounds(meta: msgspec.Meta) -> str:
         return f"from {meta.ge} to {meta.le}"
     if meta.ge is not None:
         return f"of at least {meta.ge}"
-    return f"greater than {meta.gt}" if meta.gt is not None else ""
+    if meta.gt is not None:
+        return f"greater than {meta.gt}"
+    if meta.pattern is not None:
+        return f"that matches `{meta.pattern}`"
+    bounds = ["is not empty"] if meta.min_length == 1 else []
+    bounds += [f"has at most {meta.max_length} characters or items"] if meta.max_length is not None else []
+    return f"that {' and '.join(bounds)}" if bounds else ""
 
 
 def _join_alternatives(parts: list[str]) -> str:
@@ -300,7 +306,7 @@ def _quote(kind: Any, value: Any) -> str:
     if any(isinstance(meta, msgspec.Meta) and (meta.extra or {}).get("may_be_secret") for meta in metas):
         return ""
     if isinstance(value, dict | list):
-        return f", not a {'mapping' if isinstance(value, dict) else 'list'}"
+        return f", not {'a' if value else 'an empty'} {'mapping' if isinstance(value, dict) else 'list'}"
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return f", not {text if len(text) <= _MAX_QUOTED_LENGTH else f'{text[:_MAX_QUOTED_LENGTH]}…'}"
 

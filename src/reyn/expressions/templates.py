@@ -64,7 +64,11 @@ class Template:
                 continue
             if len(self.parts) > 1 and part.type and not kind_names(part.type) <= _WRITABLE | {"any"}:
                 message = f"`{part.text.strip()}` is {words_for(part.type)}, which is not part of a text"
-                found.append(Problem(offset, message, "write a text, a number or a boolean; `string(...)` converts"))
+                is_test_missing = kind_names(part.type) - _WRITABLE == {"null"}
+                fix = (
+                    "test it: `x != null ? x : '-'`" if is_test_missing else "write a text, a number or a boolean of it"
+                )
+                found.append(Problem(offset, message, fix))
         return tuple(found)
 
     def evaluate(self, values: dict[str, Any], work: SharedWork | None = None) -> Any:

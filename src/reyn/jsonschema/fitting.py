@@ -1,4 +1,7 @@
-"""Find out whether values of one schema can fit another, without a value. Reports only what is certain."""
+"""Find out whether values of one schema can fit another, without a value. Reports only what is certain.
+
+As in expressions, a schema without `additionalProperties` has only the properties that it names.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def _object_misfit(produced: dict[str, Any], accepted: dict[str, Any], path: str
     for name in accepted.get("required", ()):
         if name in mine and name not in required:
             return Misfit(path, f"may lack `{name}`, which is required")
-        if name not in mine and produced.get("additionalProperties") is False:
+        if name not in mine and _is_closed(produced):
             return Misfit(path, f"has no `{name}`, which is required")
     for name, schema in mine.items():
         if name in theirs:
@@ -59,6 +62,11 @@ def _object_misfit(produced: dict[str, Any], accepted: dict[str, Any], path: str
         elif accepted.get("additionalProperties") is False and "patternProperties" not in accepted:
             return Misfit(path, f"has `{name}`, which is not allowed")
     return None
+
+
+def _is_closed(schema: dict[str, Any]) -> bool:
+    open_ended = {"patternProperties", "dependentSchemas"} & schema.keys() or not schema.get("properties")
+    return schema.get("additionalProperties", None if open_ended else False) is False
 
 
 def _types(schema: dict[str, Any]) -> frozenset[str]:

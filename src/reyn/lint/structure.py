@@ -119,8 +119,8 @@ def edge_texts(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Find
     edges = read_edges(document)[0]
     for node in skill.graph:
         if (
-            node not in skill.phases
-            or node in skill.rules
+            skill.node_kind(node) != "phase"
+            or node not in skill.phases
             or not edges.get(node, NO_EDGES).is_readable
             or not all(is_known(skill, name) for name in successors(skill, node))
         ):

@@ -248,7 +248,9 @@ class Timeline:
                 counts = {"failed": body.failed, "cancelled": body.cancelled}
                 more = "".join(f", {count} {name}" for name, count in counts.items() if count)
                 status = "ok" if verdict == "met" else "failed"
-                rule = "failures are collected" if status == "ok" and completed < body.needed else f"{body.needed} needed"
+                rule = (
+                    "failures are collected" if status == "ok" and completed < body.needed else f"{body.needed} needed"
+                )
                 text = f"join · {status}: {completed} of {total} branches completed{more}, {rule}"
                 return Shown(2, "joined", text, {"status": status, "completed": completed, "total": total, **counts})
             case kinds.PostprocessorStarted(attempt=attempt):

@@ -14,6 +14,7 @@ MAX_RETRIES = 100
 """The maximum number of repetitions of a visit."""
 MAX_BACKOFF_MS = 24 * 3_600_000
 """The longest wait before a repetition."""
+_WAIT = "a time such as `500ms`, `2s`, `5m` or `1h`"
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
@@ -30,7 +31,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_RETRIES)]
     on: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("*",)
-    backoff: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,6}(ms|s|m|h)$")] = "0s"
+    backoff: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,6}(ms|s|m|h)$", description=_WAIT)] = "0s"
 
     def wait_ms(self, attempt: int) -> int:
         """Return the wait before a repetition, which are counted from 1."""

@@ -16,6 +16,7 @@ from reyn.errors import StoreUnavailable
 
 SCHEMES = ("postgresql://", "postgres://")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _LEASE_SECONDS = 10.0
 _LEASES = (1.0, 3600.0)
 _ENCODING = (
@@ -50,7 +51,7 @@ class JournalAddress:
             query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
             self.schema = query.pop("schema", "reyn")
             self.project = query.pop("project", project)
-            self.lease = float(query.pop("lease", _LEASE_SECONDS))
+            lease = query.pop("lease", str(_LEASE_SECONDS))
             self._shown = without_credentials(url)
         except ValueError:
             raise self._malformed("it is not a URL") from None
@@ -60,6 +61,7 @@ class JournalAddress:
             raise self._malformed(_ENCODING)
         if not _SCHEMA.fullmatch(self.schema) or self.schema.startswith("pg_"):
             raise self._malformed("`schema` is lower-case letters, digits and `_`, and does not begin with `pg_`")
+        self.lease = float(lease) if _NUMBER.fullmatch(lease) else 0.0
         if not _LEASES[0] <= self.lease <= _LEASES[1]:
             raise self._malformed(f"`lease` is from {_LEASES[0]:g} to {_LEASES[1]:g} seconds")
         if not self.project or "\0" in self.project or not self.project.isprintable():

@@ -186,7 +186,7 @@ _HINTS: tuple[tuple[type[psycopg.Error], str], ...] = (
 
 def unavailable(address: JournalAddress, error: psycopg.Error) -> StoreUnavailable | StoreDamaged:
     """Return the error of a journal that cannot be used."""
-    text = _text(error)
+    text = _text(address, error)
     if isinstance(error, errors.DataCorrupted | errors.IndexCorrupted):
         return StoreDamaged(f"the journal `{address}` is damaged: {text}")
     hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)
@@ -194,9 +194,10 @@ def unavailable(address: JournalAddress, error: psycopg.Error) -> StoreUnavailab
     return StoreUnavailable(f"the journal `{address}` cannot be used: {text}", hint=hint)
 
 
-def _text(error: psycopg.Error) -> str:
-    """Return the message of an error in one line, without what libpq repeats of the address."""
+def _text(address: JournalAddress, error: psycopg.Error) -> str:
+    """Return the message of an error in one line, without what libpq and the server repeat of the address."""
     # libpq names the server and the user, then the reason; advice is indented.
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(_ADVICE)]
     message = error.diag.message_primary or (lines[-1].rpartition(" failed: ")[2] if lines else "")
-    return _USER.sub("", message) or type(error).__name__
+    user = address.parameters.get("user")
+    return _USER.sub("", message).replace(f'"{user}"', '"…"') or type(error).__name__
