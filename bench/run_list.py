@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from reyn.journal import Journal, kinds
 from reyn.journal.indexing import index_runs
@@ -122,11 +121,12 @@ def _sqlite(count: int) -> bool:
 def _postgres(count: int) -> bool:
     from reyn.journal.postgres.journal import PostgresJournal
 
-    server, (names, same) = import_module("tests.postgres.server").Server(f"bench-{os.getpid()}"), _columns()
+    servers, (names, same) = import_module("tests.postgres.server"), _columns()
+    server = servers.Server(f"bench-{os.getpid()}")
     try:
         with server.database() as address, closing(PostgresJournal(address)) as journal:
             _begin(journal)
-            database = urlsplit(address.conninfo).path.lstrip("/")
+            database = servers.database_of(address)
             server.execute(
                 f"INSERT INTO reyn.runs ({names}, taken, charged, reserving) SELECT 'run-' || n, 'skill', {_TIMES},"
                 f" {same}, 0, '', false "
