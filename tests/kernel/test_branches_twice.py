@@ -13,6 +13,7 @@ import pytest
 from reyn import OSRuntime
 from reyn.functions import tool
 from reyn.journal import MemoryJournal
+from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.kernel.test_turn_abort import forever, reached
@@ -343,6 +344,67 @@ def test_a_step_before_a_node_whose_result_is_refused_pays_once(tmp_path: Path, 
             assert (paid, len(visited)) == (["ada"], 2)
             branches = [event for event in rt.runs.events("k") if event.kind == "child_started"]
             assert len(branches) == (2 if node == "branches" else 0)
+            assert (await rt.runs.replay("k")).events == rt.runs.verify("k").events
+
+    asyncio.run(scenario())
+
+
+class Spender:
+    """A model whose first item uses up the tokens of the run while the second one has paid and waits for an answer."""
+
+    name, answer_form, takes_time = "spender", "full", True
+
+    def __init__(self) -> None:
+        self.has_paid, self.is_calm = asyncio.Event(), False
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        if request.phase == "lf" and not self.is_calm:
+            if request.input["data"]["text"] == "b":
+                await forever()
+            await self.has_paid.wait()
+        return ModelAnswer(json.dumps(finish()), Usage(100, 0))
+
+
+def test_a_limit_in_an_iteration_that_the_node_handles_ends_the_other_items(tmp_path: Path):
+    """What they did is known: another attempt asks before it does it again."""
+    paid: list[str] = []
+    model = Spender()
+
+    @tool(effect="unsafe", permission=None)
+    async def pay(to: str) -> str:
+        """Pay someone."""
+        paid.append(to)
+        if to == "b":
+            model.has_paid.set()
+        return f"paid {to}"
+
+    step = "run_op: {op: {kind: pay}, args_from: {to: data.text}, into: data.paid}"
+    write_skill(
+        tmp_path, "leaf", {"lf": ["end"]}, phase_keys={"lf": f"preprocessor:\n  - {step}\n"}, artifacts={"note": OPEN}
+    )
+    each = "iterate: {over: data.people, apply: {run_skill: {skill: leaf, input: {text: _iter.item}}}, into: data.paid"
+    write_skill(
+        tmp_path,
+        "top",
+        {"a": ["end"]},
+        phase_keys={"a": f"preprocessor:\n  - {each}, concurrency: 2}}\n"},
+        artifacts={"note": OPEN},
+        skill_keys="nodes: {a: {retry: {max: 1, on: [limit]}}}\n",
+    )
+    options: dict[str, Any] = {"model": model, "journal": MemoryJournal(), "ops": [pay], "trust": True}
+
+    async def scenario() -> None:
+        async with OSRuntime.open(tmp_path, limits={"tokens": 50}, **options) as rt:
+            result = await rt.run("top", {"text": "t", "people": ["a", "b"]}, run_id="k")
+            assert (result.status, paid) == ("limited", ["a", "b"])
+            assert {row.status for row in rt.runs.all() if row.parent} == {"finished", "cancelled"}
+            model.is_calm = True
+            result = await rt.resume("k", raise_limits={"tokens": 5_000})
+            assert result.status == "waiting"
+            assert '"to":"b"' in result.question.message
+            rt.answer("k", result.question.id, "again")
+            assert (await rt.resume("k")).ok
+            assert paid == ["a", "b", "b"]
             assert (await rt.runs.replay("k")).events == rt.runs.verify("k").events
 
     asyncio.run(scenario())

@@ -18,6 +18,7 @@ from reyn.expressions import EvaluationError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.child_effects import CancelChild, PlanChild, StartChildren
+from reyn.kernel.core.errors_of_nodes import NodeFailed
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.core.snapshot import POSTPROCESSOR
 from reyn.kernel.visit.child_calls import await_child, finish_child, plan_child
@@ -330,29 +331,32 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
     results: list[Any] = []
     collected = CollectedResults()
     window = _Window(step, artifact, items, call, context) if step.concurrency > 1 else None
-    for index, item in enumerate(items):
-        await within_limits(context.tape, context.run.settings)
-        inner = artifact | {"_iter": {"item": item, "index": index}}
-        name, kind = f"{call}.{index + 1}", step_kind(step.apply)
-        try:
-            if window is not None:
-                results.append(await window.result(index))
-            else:
-                context.tape.emit(kinds.StepStarted(name, kind))
-                results.append(await _value(step.apply, inner, name, context))
-            collected.add(len(canonical(results[-1])))
-            context.end_step(name, kind)
-        except StepFault as fault:
-            on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
-            if on_error in _FATAL or fault.is_final:
-                context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
+    try:
+        for index, item in enumerate(items):
+            await within_limits(context.tape, context.run.settings)
+            inner = artifact | {"_iter": {"item": item, "index": index}}
+            name, kind = f"{call}.{index + 1}", step_kind(step.apply)
+            try:
                 if window is not None:
-                    await window.cancel()
-                message, name = f"item {index}: {fault.message}", fault.error_name
-                raise StepFault(message, error_name=name, is_final=fault.is_final) from fault
-            status: Any = "skipped" if on_error == "skip" else "empty"
-            context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
-            results += [None] if on_error == "empty" else []
+                    results.append(await window.result(index))
+                else:
+                    context.tape.emit(kinds.StepStarted(name, kind))
+                    results.append(await _value(step.apply, inner, name, context))
+                collected.add(len(canonical(results[-1])))
+                context.end_step(name, kind)
+            except StepFault as fault:
+                on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
+                if on_error in _FATAL or fault.is_final:
+                    context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
+                    message, name = f"item {index}: {fault.message}", fault.error_name
+                    raise StepFault(message, error_name=name, is_final=fault.is_final) from fault
+                status: Any = "skipped" if on_error == "skip" else "empty"
+                context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
+                results += [None] if on_error == "empty" else []
+    except (StepFault, NodeFailed) as failed:
+        if window is not None:
+            await window.cancel(failed.reason if isinstance(failed, NodeFailed) else _ITEM_FAILED)
+        raise
     return results
 
 
@@ -398,12 +402,12 @@ class _Window:
         """The sub-runs that are planned and not awaited yet."""
         return tuple(one for one in self._planned.values() if isinstance(one, kinds.ChildStarted))
 
-    async def cancel(self) -> None:
+    async def cancel(self, reason: str) -> None:
         """Cancel the sub-runs that were started and are not awaited any more; add what they have done."""
         running = [(index, one) for index, one in self._planned.items() if isinstance(one, kinds.ChildStarted)]
         for position, (index, started) in enumerate(running):
             others = tuple(other for _, other in running[position + 1 :])
-            ended = await CancelChild(started.call, started, _ITEM_FAILED, others)
+            ended = await CancelChild(started.call, started, reason, others)
             self._context.add_end(self._args[index], ended)
 
     async def _plan(self, index: int) -> None:
