@@ -682,8 +682,8 @@ def test_a_reply_that_the_question_does_not_take_leaves_it_open(tmp_path: Path):
             handler = InterventionHandler(chat)
             assert handler.reply("x") == "no question is open"
             await asked(chat, "draw a poster")
-            assert "not valid JSON" in handler.reply("many")
-            assert "not valid JSON" in handler.reply("")
+            assert "not a number" in handler.reply("many")
+            assert "not a number" in handler.reply("")
             assert len(chat.questions) == 1
             run_id = chat.questions.first.run
             rt.answer(run_id, chat.questions.first.question.id, 7)

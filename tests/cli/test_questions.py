@@ -16,6 +16,7 @@ import pytest
 
 from reyn.cli import people
 from reyn.cli.output import command_line
+from reyn.errors import ReplyInvalid
 from reyn.journal import Event
 from reyn.journal.family import offered_replies, parse_reply
 from reyn.journal.kinds import Question
@@ -604,6 +605,21 @@ def test_every_offered_reply_is_accepted_as_it_is_written_and_by_its_number(kind
         assert answer_error(question, "1", value) == ""
         if str(number) not in offered_replies(question):
             assert parse_reply(question, str(number)) == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "integer", "maximum": 12}, "the reply is not a number"),
+        ({"type": ["number", "null"]}, "the reply is not a number"),
+        ({"type": ["number", "boolean"]}, "the reply is not valid JSON"),
+        ({"type": "array"}, "the reply is not valid JSON"),
+        ({}, "the reply is not valid JSON"),
+    ],
+)
+def test_words_in_reply_to_a_question_for_a_number_are_no_number(schema: dict[str, Any], reason: str):
+    with pytest.raises(ReplyInvalid, match=reason):
+        parse_reply(Question("1", "question", "How many?", schema), "many")
 
 
 def test_a_number_is_itself_where_the_question_takes_numbers():

@@ -228,7 +228,9 @@ def _json(wait: Question, text: str) -> Any:
     try:
         return decode_json(text)
     except JsonError as error:
-        raise ReplyInvalid(f"the reply is not valid JSON: {error}", hint=reply_hint(wait) or None) from error
+        takes_numbers = _types(wait.response_schema) - {"null"} in ({"integer"}, {"number"})
+        reason = "the reply is not a number" if takes_numbers else f"the reply is not valid JSON: {error}"
+        raise ReplyInvalid(reason, hint=reply_hint(wait) or None) from error
 
 
 def _types(schema: Any) -> set[str]:
