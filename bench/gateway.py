@@ -146,7 +146,7 @@ class Stream:
     Attributes:
         last: The last event.
         faults: Events that were lost, or came twice.
-        delays: The time from the commit of each event to its arrival, in seconds.
+        delays: The time from the commit to the arrival of each event since the connection was opened, in seconds.
     """
 
     def __init__(self, server: Server, run: str) -> None:
@@ -155,7 +155,6 @@ class Stream:
         self.last = 0
         self.faults: list[str] = []
         self.delays: list[float] = []
-        self.is_open = asyncio.Event()
 
     async def read(self) -> None:
         """Read until the run has ended."""
@@ -176,8 +175,7 @@ class Stream:
             writer.write((head + last).encode())
             if b" 200 " not in await reader.readline():
                 return False  # not recorded yet
-            self.is_open.set()
-            kind = ""
+            kind, opened = "", time.time()
             while line := await reader.readline():
                 name, _, value = line.decode().rstrip("\r\n").partition(": ")
                 if name == "id":
@@ -185,7 +183,8 @@ class Stream:
                 elif name == "event":
                     kind = value
                 elif name == "data" and kind == "event":
-                    self.delays.append(time.time() - json.loads(value)["ts"] / 1e6)
+                    committed = json.loads(value)["ts"] / 1e6
+                    self.delays += [time.time() - committed] if committed >= opened else []
                 if kind == "end":
                     return True
         except (OSError, ValueError, asyncio.IncompleteReadError):
@@ -284,11 +283,10 @@ async def cpu_of_a_run(server: Server, names: list[str], watched: int) -> tuple[
     """Execute runs one after the other, each with so many streams; return the CPU time and the delays of events."""
     before, delays = server.cpu_seconds, list[float]()
     for name in names:
-        streams = [Stream(server, name) for _ in range(watched or 1)]
-        tasks = [asyncio.ensure_future(stream.read()) for stream in streams] if watched else []
-        await _start_all(server, [name])
-        if tasks:
-            await asyncio.gather(*tasks)
+        streams = [Stream(server, name) for _ in range(watched)]
+        await _start_all(server, [name])  # a stream of a run that is not recorded would be refused, and come back
+        if watched:
+            await asyncio.gather(*(stream.read() for stream in streams))
             delays += [delay for stream in streams for delay in stream.delays]
         else:
             await _ended(server, name)
