@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -143,18 +144,24 @@ def _decode_query(request: Request, kind: Any) -> Any:
         if given:
             raise RequestInvalid(f"`{next(iter(given))}` is no parameter of this address")
         return None
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = _query_fields(kind)
     values: dict[str, Any] = {}
     for name in given:
         if name not in fields:
             raise RequestInvalid(f"`{name}` is no parameter of this address; there are {', '.join(fields)}")
         texts = given.getlist(name)
-        is_list = "tuple" in str(fields[name].type) or "list" in str(fields[name].type)
-        values[name] = texts if is_list else texts[-1]
+        values[name] = texts if fields[name] else texts[-1]
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise RequestInvalid(f"a parameter is invalid: {error}") from error
+
+
+@cache
+def _query_fields(kind: Any) -> dict[str, bool]:
+    """Return the names of the parameters, and whether each is a list."""
+    types = {field.name: str(field.type) for field in msgspec.structs.fields(kind)}
+    return {name: "tuple" in text or "list" in text for name, text in types.items()}
 
 
 def _decode_body(content: bytes, kind: Any) -> Any:
