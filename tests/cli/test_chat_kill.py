@@ -135,7 +135,7 @@ def test_two_skills_of_a_killed_chat_end_once_and_are_reported_once(here: Path):
         assert "finished" in resumed
         with chat(here, "--continue") as child:
             read_until(child, has("question"))
-            say(child, "blue")
+            say(child, "/answer blue")
             read_until(child, lambda items: [one["run"] for one in items if one["item"] == "reply"][-1:] == ["c.1.1.1"])
             assert child.stdin is not None
             child.stdin.close()

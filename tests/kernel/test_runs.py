@@ -658,7 +658,7 @@ def test_an_invalid_token_count_loses_the_count_and_not_the_answer(project: Path
         assert "reported invalid token counts" in result.warnings[0]
 
 
-@pytest.mark.parametrize("reply", [None, "text", b"bytes"])
+@pytest.mark.parametrize("reply", [None, 5, b"bytes"])
 def test_an_invalid_reply_fails_the_run(project: Path, reply):
     class Odd:
         name = "odd"

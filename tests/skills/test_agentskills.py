@@ -185,12 +185,15 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path):
 
 
 def test_hidden_files_inner_links_and_pipes_are_left_out(tmp_path: Path):
-    folder = write(tmp_path / "skill", SHAPES["with a body"] | {".env": b"KEY=1", ".git/config": b"x"})
+    folder = write(
+        tmp_path / "skill",
+        SHAPES["with a body"] | {".env": b"KEY=1", ".git/config": b"x", "__pycache__/count.pyc": b""},
+    )
     (folder / "again.md").symlink_to(folder / "SKILL.md")
     os.mkfifo(folder / "pipe")
     files, left_out = read_folder(folder)
     assert list(files) == ["SKILL.md"]
-    assert len(left_out) == 4
+    assert len(left_out) == 5
     assert any("`again.md` is a symbolic link" in note for note in left_out)
     assert any("`pipe` is not a regular file" in note for note in left_out)
 

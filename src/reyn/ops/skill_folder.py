@@ -17,7 +17,7 @@ from reyn.ops.op import Call, Env, OpSetup, Plan, approval_of
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict, refusal
 from reyn.permissions.gate import DEFAULT_RULE
 from reyn.skills.cases import CASES
-from reyn.skills.files import MAX_BYTES, MAX_FILES
+from reyn.skills.files import MAX_BYTES, MAX_FILES, is_hidden
 from reyn.skills.names import is_valid_name
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.workspace import FileChange, Guard, Location, entries_of, locate, walk
@@ -177,13 +177,13 @@ def _base(env: Env) -> Location:
 
 
 def read_tree(location: Location, env: Env) -> dict[str, bytes]:
-    """Return the files below a folder, by path. Hidden files and symbolic links are left out."""
+    """Return the files below a folder, by path. Hidden files, bytecode and symbolic links are left out."""
     files: dict[str, bytes] = {}
     depth = len(location.parts)
     size = 0
     guard = Guard(env.roots)
-    for place in walk(location, lambda one: entries_of(one, guard), lambda one: not one.parts[-1].startswith(".")):
-        if place.parts[-1].startswith("."):
+    for place in walk(location, lambda one: entries_of(one, guard), lambda one: not is_hidden(one.parts[-1])):
+        if is_hidden(place.parts[-1]):
             continue
         image, _ = look_at(place, env)
         if image is None:

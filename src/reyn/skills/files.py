@@ -109,6 +109,11 @@ def read_folder(
     return files, left_out
 
 
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder is no part of a skill: its name begins with a dot, or Python made it."""
+    return name.startswith(".") or name == "__pycache__"
+
+
 def _names(root: str, left_out: list[str]) -> Iterator[str]:
     """Yield the paths of the files below a folder. A link that leads out of it is an error."""
     pending = [""]
@@ -122,7 +127,7 @@ def _names(root: str, left_out: list[str]) -> Iterator[str]:
                 if not f"{os.path.realpath(entry.path)}/".startswith(f"{root}/"):
                     raise AgentSkillInvalid(f"`{printable_line(path)}` is a symbolic link that leads out of the folder")
                 left_out.append(f"`{printable_line(path)}` is a symbolic link and is not copied")
-            elif entry.name.startswith(".") or not entry.name.isprintable():
+            elif is_hidden(entry.name) or not entry.name.isprintable():
                 left_out.append(f"`{printable_line(path)}` is not copied: its name is hidden or not plain text")
             elif entry.is_dir():
                 if path.count("/") >= _MAX_DEPTH:
