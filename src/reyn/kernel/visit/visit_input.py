@@ -141,8 +141,9 @@ async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, t
         await ask_person(wait_id, beginning(text), _MESSAGE, tape, reason=kinds.MESSAGE, code=code)
     queued = tape.state.inbox.queued[0]
     tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text, queued.message, queued.by, queued.run))
-    parts = (queued.text,) if queued.note is None else (queued.text, queued.note)
-    text = "\n\n".join(tape.content(part).decode() for part in parts)
+    text = tape.content(queued.text).decode()
+    if queued.note is not None:
+        text = f"{text}\n\n{tape.content(queued.note).decode()}"
     message = {"type": USER_MESSAGE.name, "data": {"text": text}}
     images = tuple(kinds.Part(image=image) for image in queued.images)
     return Blob.of(canonical(message)), images, queued.instructions
