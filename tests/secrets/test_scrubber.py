@@ -72,15 +72,15 @@ def between_handles(text: str) -> list[str]:
     return text.split(HANDLE)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
 @given(value=VALUES, before=TEXTS, after=TEXTS)
-def test_values_are_found_in_every_encoding(encoding: str, value: str, before: str, after: str):
-    encode_text = ENCODINGS[encoding]
-    scrubbed = scrubber_of(value).scrub(encode_text(before + value + after))
-    assert HANDLE in scrubbed
-    for part in between_handles(scrubbed):
-        assert value not in part
-        assert encode_text(value).strip("'\"") not in part
+def test_values_are_found_in_every_encoding(value: str, before: str, after: str):
+    scrubber = scrubber_of(value)
+    for encoding, encode_text in ENCODINGS.items():
+        scrubbed = scrubber.scrub(encode_text(before + value + after))
+        assert HANDLE in scrubbed, encoding
+        for part in between_handles(scrubbed):
+            assert value not in part, encoding
+            assert encode_text(value).strip("'\"") not in part, encoding
 
 
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
@@ -146,7 +146,6 @@ def test_only_the_value_is_replaced():
     assert scrubber.scrub(KEY[:-3]) == KEY[:-3]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize(
     "value",
     [
@@ -161,10 +160,12 @@ def test_only_the_value_is_replaced():
         "C:\\new\\table",
     ],
 )
-def test_values_that_contain_escapes_are_found(encoding: str, value: str):
-    scrubbed = scrubber_of(value).scrub(ENCODINGS[encoding](f"a {value} z"))
-    assert HANDLE in scrubbed
-    assert ENCODINGS[encoding](value).strip("'\"") not in scrubbed
+def test_values_that_contain_escapes_are_found(value: str):
+    scrubber = scrubber_of(value)
+    for encoding, encode_text in ENCODINGS.items():
+        scrubbed = scrubber.scrub(encode_text(f"a {value} z"))
+        assert HANDLE in scrubbed, encoding
+        assert encode_text(value).strip("'\"") not in scrubbed, encoding
 
 
 def test_values_are_found_in_basic_credentials():
