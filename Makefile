@@ -8,12 +8,12 @@ LOCK := requirements/dev.txt
 unexport PYTHONDONTWRITEBYTECODE
 # Tests have their files in memory if it has room for them: on a disk, most of their time would be spent in `fsync`.
 MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'END {print $$4}')" -gt 2000000 2> /dev/null && echo /dev/shm)
-quick test cover fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
+quick test test-all cover fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 # Tests wait for the processes that they start, so there is one more than there are cores.
 WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: setup demo quick test check cover bench chaos chaos-cluster fuzz docs lock clean
+.PHONY: setup demo quick test test-all check cover bench chaos chaos-cluster fuzz docs lock clean
 
 ## setup: make .venv with everything a contributor needs
 setup: $(VENV)/ready
@@ -39,7 +39,7 @@ $(VENV)/demo: pyproject.toml
 	@touch $@
 
 ## quick: the tests of the inner loop; a minute on two idle cores
-# Every package is tested, each property with a tenth of its examples, each test with four of its cases at most. Left out: what
+# Every package is tested, each property with a tenth of its examples, each test with three of its cases at most. Left out: what
 # is marked `slow`, kills, faults, fuzzing, attacks, the docs, whole programs, signals, sandboxes, servers and the small model.
 SLOW := examples contributing mcp sandbox functions/test_configured_tools.py functions/test_killed.py functions/test_typing.py \
 	permissions/test_mutants.py permissions/test_preview.py ops/test_outside_op.py cli/test_questions.py cli/test_terminal.py \
@@ -53,12 +53,19 @@ SLOW := examples contributing mcp sandbox functions/test_configured_tools.py fun
 	expressions/test_oracle.py gateway/test_load.py kernel/test_costs.py kernel/test_nothing_twice.py kernel/test_tools_together.py \
 	models/test_conformance.py models/test_plugins.py permissions/test_all_ways.py runtime/test_sync.py secrets/test_scrubber.py \
 	gateway/test_conformance.py gateway/test_openapi.py cli/test_followed_advice.py kernel/test_aborted_sub_runs.py \
-	kernel/test_call_slots.py test_acts.py
+	kernel/test_call_slots.py test_acts.py \
+	runtime/test_notebook.py runtime/test_readers.py runtime/test_prune.py runtime/test_trials.py runtime/test_submitted_branches.py \
+	chat/test_routing.py chat/test_agents_that_ask.py chat/test_streams.py chat/test_memory.py chat/test_building.py \
+	chat/test_long_turns.py kernel/test_must.py kernel/test_must_again.py kernel/test_forks_anywhere.py kernel/test_laws.py \
+	kernel/test_local_values.py kernel/test_node_errors.py kernel/test_loops.py kernel/test_shared_histories.py \
+	kernel/test_ends_of_visits.py models/test_thoughts.py journal/test_replaced.py journal/test_threads.py ops/test_skill_drafts.py \
+	retrieval/test_passages.py permissions/test_live_rules.py functions/test_partials.py context/test_field_order.py \
+	cli/test_loading.py cli/test_usage.py lint/test_before_runs.py gateway/test_access.py test_routing.py
 quick: setup
 	$(PYTEST) -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))
 
-## test: everything CI checks; ten to fifteen minutes on two cores
+## test: everything, with some of the cases of long tests; about twelve minutes on two idle cores
 # The kills come first, in processes of their own: a small process forks faster.
 test: check $(VENV)/openai-2/ready
 	$(BIN)/reyn models pull smollm2
@@ -66,6 +73,11 @@ test: check $(VENV)/openai-2/ready
 	$(PYTEST) --ignore=tests/kernel/kill
 	PYTHONPATH=$(VENV)/openai-2 $(PYTEST) $(addprefix tests/models/test_,openai.py openai_tools.py cancelling.py conformance.py litellm.py) \
 		tests/models/test_providers.py -k "not anthropic and not gemini and not local"
+
+# All cases of the tests that are marked `sampled`, of which `make test` has some; CI runs it after `make test`.
+test-all: setup
+	ALL_CASES=1 $(PYTEST) tests/kernel/kill
+	ALL_CASES=1 $(PYTEST) -m sampled --ignore=tests/kernel/kill
 
 # The adapter works with both current majors of the SDK. LiteLLM needs version 2.
 $(VENV)/openai-2/ready: requirements/openai-2.txt | setup

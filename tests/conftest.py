@@ -14,10 +14,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from reyn.models.endpoints import ENDPOINTS
+from tests.properties import ALL_CASES, spread
 from tests.support import two_phases
 
-settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
+settings.register_profile(
+    "ci",
+    max_examples=100 if ALL_CASES else 25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=10)
 settings.load_profile("ci")
 
 LONG = tuple(f"tests/{name}" for name in ("test_programs", "test_decisions", "examples/", "contributing/", "docs/"))
@@ -66,24 +73,32 @@ def pytest_report_header() -> str:
         return "openai: not installed"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start the longest tests first, so that no process has one left when the others are done.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark properties as sampled: `make test` has a quarter of their examples."""
+    if hasattr(getattr(item, "function", None), "hypothesis"):
+        item.add_marker("sampled")
 
-    The quick tier has a few cases of each test, as it has a few examples of each property.
-    """
-    if config.getoption("--hypothesis-profile") == "quick":
-        chosen = few_cases(items)
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = [item for item in items if item in chosen]
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the cases of tests, and start the longest first: no process has one left when the others are done."""
+    is_quick = config.getoption("--hypothesis-profile") == "quick"
+    chosen = sampled(items, 3 if is_quick else len(items))
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
-def few_cases(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the tests with the first, the last and two other cases of each that has more."""
-    cases: dict[str, list[pytest.Item]] = {}
+def sampled(items: list[pytest.Item], most: int) -> set[pytest.Item]:
+    """Return the cases that are executed: of each test at most so many, and fewer if it is marked so."""
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return {same[place * (len(same) - 1) // 3] for same in cases.values() for place in range(4)}
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen: set[pytest.Item] = set()
+    for cases in tests.values():
+        mark = cases[0].get_closest_marker("sampled")
+        counts = [most, *(mark.args if mark and not ALL_CASES else ())]
+        chosen.update(spread(cases, min(counts)))
+    return chosen
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

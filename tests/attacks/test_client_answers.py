@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,9 +23,10 @@ from reyn.journal.results import Approval
 from reyn.models import Delta
 from tests.gateway.support import QUESTION, Served, run_async, serving
 from tests.gateway.test_conformance import PAIRS, methods
+from tests.properties import ALL_CASES
 from tests.support import finish, go
 
-CASES = 200 if "ALL_CASES" in os.environ else 12
+CASES = 200 if ALL_CASES else 12
 IN = {"text": "in"}
 Use = Callable[[Client], Any]
 
@@ -212,6 +212,7 @@ def changed_bytes(content: bytes, random: random.Random) -> bytes:
         return b"{}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("use", USES)
 def test_a_method_returns_a_value_or_raises_an_error_with_a_code(
     use: str, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml, yaml_events
 from tests.attacks.support import with_limits
+from tests.properties import examples
 from tests.support import grows_too_fast, write_skill
 
 TEXT = "x" * 100_000
@@ -63,7 +64,7 @@ PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.tuples(PARTS, NAMES, NAMES, st.integers(1, 30)), max_size=14))
 def test_what_comes_out_is_bounded_however_aliases_are_combined(parts: list[tuple[str, str, str, int]]):
     lines = [part.format(text="x" * size, name=name, other=other) for part, name, other, size in parts]

@@ -390,6 +390,7 @@ def test_servers_of_one_host_do_not_share_a_cookie(tmp_path: Path):
 VALUES = ["{},", "[],", "1,", '"",', "null,", '{"a":1},']
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", VALUES)
 def test_a_body_of_millions_of_values_is_not_decoded(value: str, tmp_path: Path):
     """Sixteen megabytes of `{},` are four hundred of objects."""

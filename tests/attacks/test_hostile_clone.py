@@ -23,6 +23,7 @@ from tests.attacks.clone_commands import ARGUMENTS, IN, commands, first_lines, l
 from tests.attacks.clone_repository import VARIANTS, build
 from tests.attacks.clone_tracing import ROOT, STRACE, Driver, Touch
 from tests.attacks.clone_world import CANARY, World
+from tests.properties import ALL_CASES
 from tests.support import is_readable
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets, pytest.mark.timeout(900)]
@@ -48,7 +49,6 @@ _WRITABLE = ("/dev/null", "/dev/tty", "/proc")
 _PROGRAMS = {os.path.realpath(path) for path in (sys.executable, "/bin/true", "/bin/bash")}
 
 _LARGE = 1 << 30
-ALL = "ALL_TRAPS" in os.environ
 MAIN, SHIPPED = "a state folder with planted links", "a state folder that was shipped"
 FULL = (MAIN, SHIPPED)
 """Clones in which each command has several lines; one line meets what is special in the others."""
@@ -141,12 +141,13 @@ def test_every_command_has_a_line():
     assert sorted(ARGUMENTS) == sorted(commands())
 
 
-@pytest.mark.parametrize("variant", VARIANTS if ALL else [MAIN])
+@pytest.mark.sampled
+@pytest.mark.parametrize("variant", VARIANTS if ALL_CASES else [MAIN])
 def test_no_command_reaches_outside_of_a_hostile_clone(variant: str, tmp_path: Path):
     watch = Watch(tmp_path)
     world = build(watch.folder / "world", watch.port, variant)
     assert len(world.traps) > 200
-    for line in lines() if ALL and variant in FULL else first_lines():
+    for line in lines() if ALL_CASES and variant in FULL else first_lines():
         watch.run(world, line.words, line.text)
     assert "\n".join(watch.close()) == ""
 

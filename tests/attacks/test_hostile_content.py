@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml
@@ -30,6 +30,7 @@ from reyn.ops.web.pages import decode_page, to_page
 from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage
 from tests.models.fake_server import Connection, FakeServer, Request, whole
 from tests.ops.test_web import Web
+from tests.properties import examples
 
 SLOW = "<b><p>" * 800_000
 """5 MB that take the converter minutes."""
@@ -184,7 +185,7 @@ TAGS = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(TAGS, min_size=1, max_size=4), st.integers(1, 3_000), st.binary(max_size=40))
 def test_whatever_a_page_contains_there_is_a_result_in_time(tags: list[str], count: int, noise: bytes):
     started = time.monotonic()
@@ -208,7 +209,7 @@ CHARACTER_SETS = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.sampled_from(CHARACTER_SETS), st.one_of(st.binary(max_size=60), st.text(max_size=20)), st.integers(1, 7))
 def test_a_page_is_decoded_in_pieces_as_it_would_be_at_once(name: str, page: bytes | str, size: int):
     content = page if isinstance(page, bytes) else page.encode(name, "replace")
@@ -322,7 +323,7 @@ def decoded(decoder: BodyDecoder, raw: bytes, size: int) -> Iterator[bytes]:
         yield from decoder.decode(raw[at : at + size])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.binary(max_size=3_000), st.sampled_from(["gzip", "deflate", ""]), st.integers(1, 500), st.integers(1, 200))
 def test_every_body_is_decoded_whole_however_it_is_split(content: bytes, encoding: str, size: int, repeat: int):
     content *= repeat
@@ -332,7 +333,7 @@ def test_every_body_is_decoded_whole_however_it_is_split(content: bytes, encodin
     assert decoder.is_complete
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.binary(max_size=500), st.binary(min_size=1, max_size=500), st.integers(1, 100))
 def test_nothing_may_follow_the_end_of_a_stream(content: bytes, tail: bytes, size: int):
     with pytest.raises(Undecodable):

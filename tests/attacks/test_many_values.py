@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.documents import JsonError, decode_json, json_text
@@ -26,6 +26,7 @@ from reyn.runtime import SyncRuntime
 from tests.models.calling import Caller
 from tests.models.fake_server import Behavior, FakeServer, stream, whole
 from tests.ops.test_web import Web
+from tests.properties import examples
 
 MOST = 1_000
 FEW, MANY = 300, 1_001
@@ -57,7 +58,7 @@ def containers(tree: Any) -> int:
     return isinstance(tree, (dict, list)) + sum(map(containers, inner))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(TREES, st.integers(1, 9), st.booleans(), st.sampled_from([None, 1]))
 def test_values_are_counted_however_the_text_is_split(tree: Any, size: int, ascii: bool, indent: int | None):
     text = json.dumps(tree, ensure_ascii=ascii, indent=indent).encode()
@@ -67,7 +68,7 @@ def test_values_are_counted_however_the_text_is_split(tree: Any, size: int, asci
     assert values(tree) <= counter.count <= values(tree) + containers(tree)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.sampled_from([b'"', b"\\", b"\n", b"\x00", b": ", b"x", b"data: "]), max_size=12), st.integers(1, 5))
 def test_nothing_before_a_line_hides_the_values_on_it(noise: list[bytes], size: int):
     text = b"".join(noise) + b"\ndata: " + b"[]," * 10

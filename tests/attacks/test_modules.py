@@ -10,12 +10,13 @@ import ast
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.errors import SkillInvalid, codes
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.skills import modules
+from tests.properties import examples
 from tests.support import load_skill, write_skill
 
 FIELDS = "{x}" * 30_000
@@ -73,7 +74,7 @@ STATEMENTS = st.sampled_from(
 ENDS = st.sampled_from(["\n", "\r", "\r\n"])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(STATEMENTS, ENDS), max_size=6), st.sampled_from(["f'{x}'", 'Rf"{x}"', 'f"""\n\'{x}"""']))
 def test_every_field_counts_wherever_its_string_is(before: list[tuple[str, str]], field: str):
     source = "".join(map("".join, before)) + f"\n{field}\n"

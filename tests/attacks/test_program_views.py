@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from reyn.errors import SandboxStartFailed
@@ -45,6 +45,7 @@ from reyn.workspace import Location, Roots, locate
 from tests.attacks.test_sandbox import usable
 from tests.ops.test_programs import GRANTED, call, make, one, shell
 from tests.ops.test_skill_drafts import AGENT_SKILL, Approving, results
+from tests.properties import examples
 from tests.runtime.test_trials import add_case, problems
 from tests.support import finish, write_skill
 
@@ -133,7 +134,7 @@ PATTERNS = st.sampled_from(
 EFFECTS = st.sampled_from(("deny", "ask"))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8, allow=list(HealthCheck))
 @given(FILES, st.lists(st.tuples(EFFECTS, PATTERNS), max_size=4), st.booleans())
 @example(
     ["a.txt", "secret/a.txt", "secret/b.key", "vendor/a.txt", ".env"], [("deny", "secret/"), ("ask", "*.key")], True

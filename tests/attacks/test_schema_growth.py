@@ -11,13 +11,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.jsonschema import compile_schema, growth, lenient
 from reyn.models.decoding import ANTHROPIC, GEMINI, Inexpressible, decoding_schema, to_subset
 from reyn.models.narrowing import DecodingLimits
 from tests.attacks.support import with_limits
+from tests.properties import examples
 
 LIMITS = {
     "large model": DecodingLimits(),
@@ -117,7 +118,7 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({}, optional=keys)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.recursive(LEAVES, larger, max_leaves=25), st.sampled_from(list(LIMITS)), st.booleans())
 def test_what_comes_out_is_bounded_however_keywords_are_combined(schema: Any, limits: str, is_one_object: bool):
     if not isinstance(schema, dict):

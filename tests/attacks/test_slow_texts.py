@@ -7,7 +7,6 @@ four times it.
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reyn
@@ -26,6 +25,7 @@ from reyn.lint import instructions, lint_skill
 from reyn.skills import LoadResult
 from reyn.skills import folder as skill_folder
 from reyn.workspace.paths import folded
+from tests.properties import ALL_CASES, examples
 from tests.support import grows_too_fast, write_skill
 
 FORMS = ["NFC", "NFD", "NFKC", "NFKD"]
@@ -46,7 +46,7 @@ def test_normalization_takes_time_in_proportion_to_the_length(marks: str):
 LETTERS = st.text(st.sampled_from("ae\u0301\u0323\u0344\u0f73\u1100\u1161\u212b\ufb01\u034f中\U0001d15e"), max_size=300)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(LETTERS, st.integers(0, 250), st.sampled_from(FORMS))
 def test_texts_of_people_are_normalized_as_ever(text: str, marks: int, form: Any):
     text = text[:200] + "\u0323" * (marks // 5) + text[200:]
@@ -72,7 +72,7 @@ MORE = [
     "--path ", "~", "|", "judge output", "next phase", "op (", "kind is ", "read as the op ", "tool: ", "call `file` ",
     "\u200b", "A ", "a",
 ]  # fmt: skip
-if "ALL_CASES" in os.environ:
+if ALL_CASES:
     FRAGMENTS += MORE
 
 
@@ -82,6 +82,7 @@ def lint(root: Path, text: str) -> int:
     return len(lint_skill(folder))
 
 
+@pytest.mark.sampled
 def test_rules_on_instructions_take_time_in_proportion_to_the_length(tmp_path: Path):
     write_skill(tmp_path, "job", {"work": ["end"]})
     slow = [one for one in FRAGMENTS if grows_too_fast(lambda n, one=one: lint(tmp_path, one * (n // len(one))), 6_000)]

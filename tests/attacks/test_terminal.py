@@ -15,7 +15,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wcwidth import wcswidth
 
@@ -24,6 +24,7 @@ from reyn.cli.chat.markdown import MAX_CELLS, _most_cells, _parser, markdown_lin
 from reyn.cli.writer import Line, Raw, Styled, Writer
 from tests.chat.support import reply
 from tests.cli.support import IN, Terminal, write_answers
+from tests.properties import examples
 from tests.support import finish, write_skill
 
 SOURCES = Path(__file__).parents[2] / "src" / "reyn"
@@ -64,7 +65,7 @@ ALPHABET = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(ALPHABET, max_size=40).map("".join))
 def test_no_escaped_text_has_a_forbidden_character(text: str):
     assert forbidden(escape(text)) == []
@@ -134,7 +135,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(LINES, st.booleans())
 def test_whatever_is_printed_the_screen_gets_only_sequences_of_the_writer(line, as_json: bool):
     screen, before = Screen(), sys.stdout
@@ -157,7 +158,7 @@ def test_a_piece_of_streamed_text_continues_an_emoji(monkeypatch: pytest.MonkeyP
     assert screen.getvalue() == "👩‍💻"
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(
         st.one_of(ALPHABET, st.sampled_from([MARKDOWN, "`", "\n\n", "[", "](", "|", "> ", "- ", "**"])), max_size=30
@@ -386,7 +387,7 @@ PIECES = [
 @example("|a|b|\r|-|-|\ra\ra")
 @example("> |a|b|\n> |-|-|\n> a\n> a")
 @example("1. |a|b|\n   |-|-|\n   a\n   a")
-@settings(max_examples=200)
+@examples(200)
 def test_no_table_has_more_cells_than_are_counted_before_it_is_parsed(text: str):
     tokens = _parser(has_tables=True).parse(text)
     assert sum(token.type in ("td_open", "th_open") for token in tokens) <= _most_cells(text)
@@ -443,7 +444,7 @@ WIDE = st.text(st.sampled_from("ab \u4e2d\U0001f600\u2500\xe9\u05d0e\u0301\t\n?:
 @pytest.mark.parametrize("head", ["    | ", "  ", "     5     0.2 s  ", "      1. "])
 @given(text=WIDE)
 @example(text="x" * 60 + " " * 60 + "  ? approval: write notes.txt")
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_no_part_of_an_indented_line_begins_at_the_left_edge(columns: int, head: str, text: str):
     """A terminal goes on there with what is too long: a text of a model could draw a prompt of Reyn."""
     screen = Screen()

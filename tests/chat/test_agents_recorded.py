@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.chat.test_agents_that_ask import agents, run
 from tests.chat.test_conversations import reach
 from tests.fuzz.archives import Archive
 from tests.kernel.kill.conftest import arena  # noqa: F401 - a fixture
+from tests.properties import ALL_CASES
 from tests.support import act
 
 ASKS = {
@@ -201,8 +201,8 @@ class Obedient(Agent):
 # -- kills --------------------------------------------------------------------------------------------
 
 MESSAGES = ("a poster", "a flyer")
-KILLS = 10**6 if os.environ.get("KILL_EVERYWHERE") else 12
-"""Kills; `make chaos` kills at every point."""
+KILLS = 12 if ALL_CASES else 4
+"""About so many points of the conversation are killed at."""
 
 
 class Counted(Agent):
@@ -282,6 +282,7 @@ class Talk:
         return asyncio.run(check())
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 def test_a_kill_at_any_point_sends_no_message_twice_and_loses_no_reply(arena: Path):  # noqa: F811 - the fixture
     talk = Talk(arena)

@@ -6,7 +6,6 @@ The conversation has a message that arrives while the agent is busy, a sub-run a
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -22,11 +21,12 @@ from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.chat.support import Agent, reply, run_skill, skills, start_skill
 from tests.chat.test_conversations import reach
 from tests.kernel.kill.conftest import arena  # noqa: F401 - a fixture
+from tests.properties import ALL_CASES
 
 MESSAGES = ("write a report", "draw a poster", "and a last word")
 SHARES = 3
-KILLS = 10**6 if os.environ.get("KILL_EVERYWHERE") else 8
-"""Kills per share; `make chaos` kills at every point."""
+KILLS = 8 if ALL_CASES else 3
+"""Kills per share."""
 
 
 class Counted(Agent):
@@ -121,6 +121,7 @@ def _bodies(rt: OSRuntime):
     return (decode(event) for event in rt.runs.events("c"))
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_kill_at_any_point_of_a_conversation_loses_nothing(arena: Path, share: int):  # noqa: F811 - the fixture

@@ -6,7 +6,6 @@ names is removed, and the command after `next:` is executed as it is printed.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from itertools import product
@@ -18,6 +17,7 @@ import yaml
 
 from tests.cli.support import IN, Output, write_answers
 from tests.permissions.test_advice import GRANT, REQUEST
+from tests.properties import ALL_CASES
 from tests.support import finish, write_skill
 
 PYTHON = "{python: {module: ./step.py, function: size, mode: unsafe, into: data.size, output_schema: {}}}"
@@ -148,11 +148,10 @@ def follow(output: Output, skills: Skills, config: Path) -> None:
 
 
 CASES = [case for case in product(PLACES, NEEDS) if case[1] != "a rule" or case[0] in BELOW]
-if not os.environ.get("ALL_CASES"):  # the default run has every place and every need
-    CASES = [case for number, case in enumerate(CASES) if number % 5 == 0]
 
 
-@pytest.mark.parametrize(("place", "need"), CASES)
+@pytest.mark.sampled
+@pytest.mark.parametrize(("place", "need"), CASES if ALL_CASES else CASES[::5])  # every place and every need
 def test_a_run_ends_once_the_advice_about_what_was_denied_is_followed(here: Path, reyn, place: str, need: str):
     skills, config = Skills(here, place, NEEDS[need]), here / "reyn.yaml"
     if need == "a rule":

@@ -143,6 +143,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_at_any_moment_prints_no_traceback(moment: str):
     code, expected = MOMENTS[moment]

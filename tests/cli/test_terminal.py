@@ -18,6 +18,7 @@ from tests.support import act, finish, go, question, write_skill
 ESCAPE = "\x1b["
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"NO_COLOR": "0"}, {"TERM": "dumb"}])
 @pytest.mark.parametrize(
     "arguments", [("run", "pair", IN, "--run-id", "r"), ("runs",), ("doctor",), ("show", "nobody"), ("--help",)]

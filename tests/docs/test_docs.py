@@ -19,11 +19,10 @@ import pytest
 import yaml
 
 from tests import forked
+from tests.properties import ALL_CASES
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-STARTS_EVERYTHING = "ALL_CASES" in os.environ
-"""Otherwise, what needs no shell is executed in forks of a process that has imported Reyn."""
 FENCE = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
 
 
@@ -54,9 +53,10 @@ def needs_shell(command: str) -> bool:
 
 
 def run_console(block: Block, folder: Path, environ: dict[str, str]) -> None:
+    """Run commands; those that need no shell in forks of a process that has imported Reyn, unless all cases are run."""
     for session in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
         command, _, expected = session.partition("\n")
-        if STARTS_EVERYTHING or needs_shell(command):
+        if ALL_CASES or needs_shell(command):
             both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             done = subprocess.run(command, shell=True, cwd=folder, env=environ, text=True, **both)
         else:
@@ -66,7 +66,7 @@ def run_console(block: Block, folder: Path, environ: dict[str, str]) -> None:
 
 
 def run_python(block: Block, folder: Path, environ: dict[str, str]) -> None:
-    if STARTS_EVERYTHING:
+    if ALL_CASES:
         words = [sys.executable, "-W", "error::SyntaxWarning", "-c", block.text]
         done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True)
     else:
@@ -74,6 +74,7 @@ def run_python(block: Block, folder: Path, environ: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.sockets
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):

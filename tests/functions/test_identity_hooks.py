@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn import OSRuntime, SyncRuntime, llm_chat, llm_function
@@ -40,6 +40,7 @@ from reyn.models import Message
 from tests.functions.support import Answers, value
 from tests.functions.test_chat import Chatty, calls
 from tests.functions.test_image_requests import BEFORE, FORMS, LINK, PICTURE, SHOWN, draw, drawing_in, reply_in
+from tests.properties import examples
 
 
 @tool(effect="pure", best_practices=["Add small numbers.", "Never add letters."])
@@ -137,7 +138,7 @@ steps = st.lists(st.sampled_from(["say", "show", "draw", "bad", "long"]), min_si
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=6)
+@examples(6)
 @given(steps=steps, has_key=st.booleans(), has_history=st.booleans(), hooks=st.sampled_from(IDENTITIES))
 def test_a_hook_that_replaces_messages_by_themselves_changes_no_request(
     form: str, steps: list[str], has_key: bool, has_history: bool, hooks: Any

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn import OSRuntime, SyncRuntime, llm_function, tool
@@ -20,6 +20,7 @@ from reyn.journal import decode
 from reyn.models import ModelAnswer, ToolCall
 from reyn.testing import MemoryJournal
 from tests.functions.support import reyn
+from tests.properties import examples
 from tests.support import finish, go, write_skill
 
 FORMS = ("full", "short", "tools")
@@ -130,7 +131,7 @@ def in_order(value: Any) -> list[Image]:
 
 
 @given(VALUES, st.lists(IMAGES, max_size=2))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_images_are_found_anywhere_in_the_arguments(tmp_path_factory: pytest.TempPathFactory, value: Any, more: list):
     model = Viewer("full")
     with open_with(tmp_path_factory.getbasetemp(), model) as rt:

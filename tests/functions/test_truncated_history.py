@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.context.histories import outside
 from reyn.context.render import truncate
 from reyn.functions import tool
 from tests.functions.test_chat import World, calls, run
+from tests.properties import examples
 from tests.support import VOCABULARY
 
 LARGE = "figures. " * 3_000
@@ -79,7 +80,7 @@ def test_a_truncated_message_with_a_nul_character_can_be_read_on(tmp_path: Path)
     run(scenario, tmp_path)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(), st.integers(0, 40), st.text(max_size=20), st.booleans())
 def test_only_the_place_of_a_marker_goes(text: str, limit: int, name: str, has_reader: bool):
     content = text.encode()

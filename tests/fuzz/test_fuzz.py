@@ -10,6 +10,7 @@ from reyn.errors import ReynError
 from tests.fuzz.harness import Case, run_case
 from tests.fuzz.oracles import check_prompt
 from tests.fuzz.targets import TARGETS, preload
+from tests.properties import ALL_CASES
 
 SEEDS = {
     "answers": range(1, 17),
@@ -39,10 +40,11 @@ def lazy_imports() -> None:
     preload()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_case_finds_something_new(name: str, part: int):
-    cases = SEEDS[name] if os.environ.get("ALL_CASES") else SEEDS[name][: max(2, len(SEEDS[name]) // 4)]
+    cases = SEEDS[name] if ALL_CASES else SEEDS[name][: max(2, len(SEEDS[name]) // 4)]
     for seed in cases[part::2]:
         outcome = run_case(name, TARGETS[name], seed)
         new = [finding for finding in outcome.findings if finding.name not in KNOWN]

@@ -134,6 +134,7 @@ def cases() -> list[Any]:
     return found
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("node", "way", "policy", "action", "is_parallel"), cases())
 def test_a_payment_of_a_branch_is_not_made_again(
     tmp_path: Path, node: str, way: str, policy: str, action: str, is_parallel: bool
@@ -199,6 +200,7 @@ def write_payments(root: Path, settings: str) -> None:
     (folder / "phases/lf.md").write_text(branch)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "settings", ["}", "}, need: 2", "}, on_item_error: retry", "}, need: 1, on_item_error: collect"]
 )

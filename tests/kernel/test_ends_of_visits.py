@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -43,8 +42,6 @@ NODES = {
     "handler": "on_error: {'*': h, limit: h}",
 }
 """What the node says about its errors, by what follows."""
-SHARE = 1 if os.environ.get("ALL_CASES") else 3
-"""The default run has every third case."""
 NAMES = {"rejected": "rejected", "aborted": "aborted", "step": "failed", "limit": "limit", "model": "timeout"}
 """The names of the errors, by how the visit ends."""
 
@@ -147,7 +144,8 @@ def cases() -> Iterator[Any]:
             yield pytest.param(effect, end, follow, False, True)
 
 
-@pytest.mark.parametrize(("effect", "end", "follow", "is_branch", "is_conversation"), [*cases()][::SHARE])
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize(("effect", "end", "follow", "is_branch", "is_conversation"), [*cases()])
 def test_a_visit_does_not_repeat_what_the_one_before_did(
     tmp_path: Path, effect: str, end: str, follow: str, is_branch: bool, is_conversation: bool
 ):

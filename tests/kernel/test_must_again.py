@@ -123,6 +123,7 @@ def execute(project: Project, model: Worker, done: list[str], fails: str = "") -
     return result
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("must", MUST)
 @pytest.mark.parametrize("how", ["retry", "rollback", "node"])
 def test_no_prompt_demands_what_it_forbids(tmp_path: Path, must: str, how: str):

@@ -181,6 +181,7 @@ def cases() -> Iterator[Any]:
                 yield pytest.param("op", depth, state, skill, action)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("way", "depth", "state", "skill", "action"), [*cases()])
 def test_a_payment_below_is_not_made_again(tmp_path: Path, way: str, depth: int, state: str, skill: str, action: str):
     async def scenario() -> None:

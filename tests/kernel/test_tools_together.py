@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from reyn.kernel.core.snapshot import PersonInput, RunState
 from reyn.models import ModelAnswer
 from reyn.testing import CountingIds, ScriptedModel, SteppingClock
 from tests.kernel.test_turn_abort import Chatty, Talk, calls, forever, reached
+from tests.properties import examples
 from tests.support import write_skill
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -128,7 +129,7 @@ BATCHES = st.lists(st.tuples(st.sampled_from([*KINDS, INVALID]), st.integers(3, 
 
 
 @given(BATCHES)
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_tools_overlap_by_their_effects_and_the_state_does_not_depend_on_who_is_faster(root: Path, drawn: list):
     kinds, times = [kind for kind, _ in drawn], [count for _, count in drawn]
 

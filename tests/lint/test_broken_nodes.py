@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ from typing import Any
 import pytest
 
 from reyn.lint import lint_skill
+from tests.properties import ALL_CASES
 from tests.rules import write_rules
 from tests.support import NOTE, VOCABULARY, write_skill
 
-STEP = 1 if os.environ.get("ALL_CASES") else 4
+STEP = 1 if ALL_CASES else 4
 NODES: dict[str, Any] = {
     "plan": {
         "check": [
@@ -105,6 +105,7 @@ def test_the_skill_has_no_findings(tmp_path: Path):
     assert findings(tmp_path, NODES) == set()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cases", [REPLACED[::STEP], REMOVED, MISSPELT], ids=["replaced", "removed", "misspelt"])
 def test_a_broken_entry_has_one_finding(tmp_path: Path, cases: list[tuple[Place, str, Any]]):
     several = {}
@@ -131,6 +132,7 @@ EDGE: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("edges", [RULES, EDGE], ids=["rules", "conditions"])
 def test_a_broken_rule_or_edge_has_one_finding(tmp_path: Path, edges: Any):
     several = {}

@@ -151,6 +151,7 @@ LARGE = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("file", ["skill.md", "phases/a.md", "artifacts/note.yaml"])
 def test_large_files_are_cheap(seed: dict[str, bytes], tmp_path: Path, name: str, file: str):

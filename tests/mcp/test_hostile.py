@@ -162,6 +162,7 @@ def test_no_inner_text_of_a_schema_reaches_the_model(tools: Tools, form: str):
     assert HIDDEN in repr(form_of_op.arguments)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", ["tools", "short", "full"])
 def test_what_each_form_of_an_answer_sends_of_a_tool_is_bounded(tools: Tools, form: str):
     inner = {"type": "object", "properties": {f"name{number}": {"type": "string"} for number in range(200)}}

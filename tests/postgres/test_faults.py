@@ -20,6 +20,7 @@ from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
 from reyn.testing.fixtures import NOTE, budget_reserved, budget_settled, events_after, phase_started, run_started
 from tests.postgres.server import Server, database_of
+from tests.properties import ALL_CASES
 
 pytestmark = pytest.mark.sockets
 
@@ -97,7 +98,7 @@ def spend(number: int) -> list[Any]:
     return [budget_reserved(f"1.{number}", 10, cap=1000), budget_settled(f"1.{number}", 4)]
 
 
-MAX_CUTS = 1_000 if os.environ.get("ALL_CASES") else 5
+MAX_CUTS = 1_000 if ALL_CASES else 5
 """The number of statements of an action at which the connection is lost."""
 ACTIONS: dict[str, Callable[[PostgresJournal], object]] = {
     "a new run": lambda journal: journal.append("n", 0, events_after("n", [run_started("n")]), [NOTE], [Wake("n")]),
@@ -135,6 +136,7 @@ def contents(address: JournalAddress) -> list[Any]:
         return [connection.execute(query).fetchall() for query in queries]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ACTIONS)
 def test_a_connection_that_is_lost_at_any_statement_loses_and_doubles_nothing(
     name: str, server: Server, address: JournalAddress

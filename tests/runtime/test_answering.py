@@ -23,6 +23,7 @@ from reyn.kernel.core.run_state import apply
 from reyn.kernel.world import loading
 from reyn.kernel.world.inbox import pending_message
 from reyn.testing import ScriptedModel
+from tests.properties import ALL_CASES
 from tests.support import act, file, finish, question, write_skill
 
 IN = {"text": "in"}
@@ -152,9 +153,8 @@ def interleavings(
     make: Callable[[], Stage], first: Callable[[Stage, Any], str], other: Callable[[Stage], str]
 ) -> Iterator[tuple[Stage, str, str, str]]:
     """Yield stage, point and the results of both processes for every point of the first one."""
-    at = 0
+    at = 1
     while True:
-        at += 1
         stage = make()
         journal = Interposed(stage.journal, at, lambda stage=stage: other(stage))
         outcome = first(stage, journal)
@@ -162,8 +162,10 @@ def interleavings(
             assert at > 10
             return
         yield stage, f"{at} {journal.points[at - 1]}", outcome, journal.outcome
+        at += 1 if ALL_CASES else 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_an_answer_is_taken_at_any_point_of_the_driver(tmp_path: Path, case: str):
     seen = set()
@@ -177,6 +179,7 @@ def test_an_answer_is_taken_at_any_point_of_the_driver(tmp_path: Path, case: str
     assert {("finished", "elsewhere"), ("waiting", "finished")} <= seen
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_an_answer_is_taken_at_any_point_of_a_refused_resume(tmp_path: Path, case: str):
     def waiting() -> Stage:
@@ -192,6 +195,7 @@ def test_an_answer_is_taken_at_any_point_of_a_refused_resume(tmp_path: Path, cas
     assert {("finished", "elsewhere"), ("RYN410", "finished")} <= seen
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_a_resume_at_any_point_of_the_answerer_does_no_harm(tmp_path: Path, case: str):
     def waiting() -> Stage:
@@ -207,6 +211,7 @@ def test_a_resume_at_any_point_of_the_answerer_does_no_harm(tmp_path: Path, case
     assert {("finished", "RYN410"), ("finished", "RYN402"), ("finished", "finished")} <= seen
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_a_driver_that_stops_at_any_point_of_the_answerer_strands_no_answer(tmp_path: Path, case: str):
     """A driver that stops releases its claim and then reads the inbox."""
@@ -231,6 +236,7 @@ def test_a_driver_that_stops_at_any_point_of_the_answerer_strands_no_answer(tmp_
     assert {("finished", "nothing"), ("elsewhere", "finished")} <= seen
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_a_cancellation_at_any_point_of_the_driver_ends_the_whole_family(tmp_path: Path, case: str):
     for stage, point, outcome, cancelled in interleavings(stages(tmp_path, case), Stage.start, Stage.cancel):
@@ -240,6 +246,7 @@ def test_a_cancellation_at_any_point_of_the_driver_ends_the_whole_family(tmp_pat
         assert stage.is_sound(), point
 
 
+@pytest.mark.sampled
 def test_a_run_that_fails_during_its_cancellation_is_cancelled(tmp_path: Path):
     class Down:
         name = "scripted"

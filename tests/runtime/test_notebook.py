@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn import RunResult, SyncRuntime, Usage
@@ -32,6 +32,7 @@ from reyn.runs.usage import GROUPINGS, BudgetStatus, UsageReport, UsageRow
 from reyn.skills import ArtifactType, Phase, Skill
 from reyn.skills.graph_svg import VisitedPath, graph_html
 from reyn.testing import ScriptedModel
+from tests.properties import examples
 from tests.support import abort, act, finish, go, question, two_phases, write_skill
 
 TAGS = {"div", "table", "tr", "th", "td", "b", "code", "pre", "span", "svg", "g", "path", "rect", "text", "title"}
@@ -147,20 +148,21 @@ def skill_of_graph(graph: dict[str, tuple[str, ...]], text: str = "", **fields: 
     return Skill(text or "drawn", next(iter(graph)), phases, graph, note, description=text, **fields)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(text=hostile)
 def test_no_text_is_markup(text: str):
     for value in values_of(text):
         check(value)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fragment", FRAGMENTS)
 def test_no_text_is_too_large(fragment: str):
     for value in values_of(fragment * 10_000, is_short=True):
         check(value)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(names=st.lists(hostile, min_size=1, max_size=6, unique=True), text=hostile, data=st.data())
 def test_no_text_of_a_skill_is_markup(names: list[str], text: str, data: st.DataObject):
     targets = st.lists(st.sampled_from(names), unique=True, max_size=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -28,14 +27,13 @@ from reyn.testing import CountingIds, SteppingClock
 from tests.kernel.test_fan_out import Workers, items, write_quotes, write_report
 from tests.kernel.test_fan_out_model import Racers
 from tests.kernel.test_joins import NEEDS, ON_ERROR, expected
-from tests.properties import examples
+from tests.properties import examples, some
 from tests.support import act, finish, question, write_skill
 
 IN = {"text": "in"}
 EACH = "{each: {in: data.items, do: write, output: note, max_parallel: 2}, as: drafts}"
 OWN = ("run_submitted", "run_suspended", "run_resumed")
 """The events that a run in place has not."""
-STEP = 1 if os.environ.get("ALL_CASES") else 5
 
 
 def open_project(root: Path, model: Any, journal: Journal | None = None, **options: Any) -> OSRuntime:
@@ -607,6 +605,7 @@ KILLED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("concurrency", [1, 2])
 @pytest.mark.parametrize("name", KILLED)
 def test_a_kill_at_any_write_of_a_worker_loses_nothing_and_repeats_nothing_that_was_committed(
@@ -636,7 +635,7 @@ def test_a_kill_at_any_write_of_a_worker_loses_nothing_and_repeats_nothing_that_
     async def all_points() -> None:
         writes = await scenario(None)
         assert writes > 10
-        for point in range(1 + len(name) % STEP, writes + 1, STEP):
+        for point in some(range(1 + len(name) % 5, writes + 1), 5):
             await scenario(point)
 
     asyncio.run(all_points())
@@ -650,6 +649,7 @@ def answers(rt: OSRuntime) -> Iterable[tuple[str, str]]:
 # -- operations on such runs ----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 def test_a_run_with_submitted_branches_can_be_forked_at_every_event(tmp_path: Path):
     write_report(tmp_path, EACH)
 
@@ -657,7 +657,7 @@ def test_a_run_with_submitted_branches_can_be_forked_at_every_event(tmp_path: Pa
         async with open_project(tmp_path, Workers()) as rt:
             rt.submit("report", items("a", "b", "c"), run_id="k")
             await work(rt)
-            for point in range(1, rt.runs.find("k").seq):
+            for point in some(range(1, rt.runs.find("k").seq), 5):
                 result = await rt.fork("k", at=point, run_id=f"f{point}")
                 assert result.ok
                 assert rt.runs.find(f"f{point}").queue == ""

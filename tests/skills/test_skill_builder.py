@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from reyn.testing import ScriptedModel
 from tests.building import answer, branching, case, field, phase, plan, planned, sent_back, summed_up
 from tests.kernel.kill.conftest import arena  # noqa: F401 - a fixture
 from tests.kernel.kill.scenario import Scenario
+from tests.properties import ALL_CASES
 
 
 class Person:
@@ -264,6 +264,7 @@ def building(folder: Path) -> Scenario:
     return scenario.executes("skill_builder", answers)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 def test_a_killed_build_continues_without_loss(arena: Path):  # noqa: F811 - the fixture
     scenario = building(arena / "project")
@@ -272,7 +273,7 @@ def test_a_killed_build_continues_without_loss(arena: Path):  # noqa: F811 - the
     writes = [number for number, point in enumerate(scenario.points, 1) if point.startswith("os.rename")]
     assert len(writes) > 8  # the draft, and the skill
     wrong = {}
-    step = 1 if os.environ.get("KILL_EVERYWHERE") else max(1, count // 10)
+    step = max(1, count // (10 if ALL_CASES else 3))
     for number in sorted({*range(2, count, step), writes[0], writes[-2]}):
         if found := scenario.kill_at(number):
             wrong[f"{number} {scenario.points[number - 1]}"] = found

@@ -42,13 +42,14 @@ from reyn.testing.crash import (
     in_child,
     violations,
 )
+from tests.properties import ALL_CASES
 
 ANSWER = "yes, go on"
 USAGE = Usage(100, 20)
 MAX_ATTEMPTS = 20
 """How often the operator continues a run before it counts as stuck."""
-KILL_STEP = 1 if os.environ.get("KILL_EVERYWHERE") else 7 if os.environ.get("CI") else 17
-"""`make chaos` kills at every point, CI at one point in seven, `make test` at one in seventeen."""
+KILL_STEP = 1 if os.environ.get("KILL_EVERYWHERE") else 7 if ALL_CASES else 17
+"""`make chaos` kills at every point, `make test-all` at one point in seven, `make test` at one in seventeen."""
 JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm", "checkpoint.lock", "locks")
 
 

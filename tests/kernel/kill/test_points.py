@@ -20,6 +20,7 @@ from tests.kernel.kill.scenarios import (
     stopping_sub_runs,
     sub_runs,
 )
+from tests.properties import ALL_CASES
 
 SHARES = {sub_runs: 8, stopping_sub_runs: 7, rolled_back: 4, racing: 6} if KILL_STEP == 1 else {}
 """The number of tests among which the kills of a long scenario are divided, so that processes share them."""
@@ -40,7 +41,7 @@ def test_a_kill_during_the_resume_loses_nothing(arena: Path, make: Callable[[Pat
     scenario = make(arena / "project")
     count = len(scenario.rehearse())
     chance = random.Random(7)
-    for _ in range(30 if KILL_STEP == 1 else 10):
+    for _ in range(30 if KILL_STEP == 1 else 10 if ALL_CASES else 3):
         scenario.reset()
         kills = 0
         for at in (chance.randrange(1, count), chance.randrange(1, count // 2), chance.randrange(1, count // 2)):
@@ -52,7 +53,7 @@ def test_a_kill_during_the_resume_loses_nothing(arena: Path, make: Callable[[Pat
 def test_kills_at_random_moments_lose_nothing(arena: Path, make: Callable[[Path], Scenario]):
     scenario, chance = make(arena / "project"), random.Random(11)
     scenario.rehearse()
-    ordeals = [kill_at_random(scenario, chance) for _ in range(8)]
+    ordeals = [kill_at_random(scenario, chance) for _ in range(8 if ALL_CASES else 3)]
     assert [run.wrong for run in ordeals if run.wrong] == []
     assert sum(run.kills for run in ordeals)
 
