@@ -241,6 +241,7 @@ def test_texts_of_models_are_never_markup(page: Any, site: Site):
         page.get_by_role("tab", name="everything").click()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", ["/", "/runs", "/runs/shown", "/chat", "/skills/pair", "/agents/default", "/usage"])
 def test_pages_fit_a_small_screen_and_have_no_findings_of_axe(page: Any, site: Site, path: str):
     from axe_playwright_python.sync_playwright import Axe
