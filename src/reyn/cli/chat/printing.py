@@ -68,17 +68,18 @@ class TerminalPrinter:
         self._start()
 
     def _start(self) -> None:
-        self._text = ""
+        self._pieces: list[str] = []
         """What is not printed yet."""
-        self._searched = 0
+        self._length = 0
+        self._tail = ""
+        """Its end, which may be the beginning of a fence, or of the blank line after a paragraph."""
         self._is_code = False
         self._has_printed = False
 
     def show(self, item: ChatItem) -> None:
         match item:
             case ReplyDelta(text=text):
-                self._text += text
-                self._print_complete()
+                self._add(text)
             case Restarted():
                 self._print_rest()
                 self._describe(item)
@@ -86,7 +87,7 @@ class TerminalPrinter:
                 self._print_rest()
                 out.line(styled("(stopped)", dim=True))
             case Reply(text=text):
-                self._text = self._text if self._has_printed else text
+                self._pieces = self._pieces if self._has_printed else [text]
                 self._print_rest()
             case OpRequested() | OpFinished():
                 self._print_rest()  # the text before the calls
@@ -98,25 +99,27 @@ class TerminalPrinter:
         for line in describe(item):
             out.line(styled(line, dim=True))
 
-    def _print_complete(self) -> None:
-        """Print the paragraphs that are complete; one that is inside a code block is not."""
-        end = 0
-        while found := _PARAGRAPH.search(self._text, self._searched):
-            self._searched = found.end()
+    def _add(self, text: str) -> None:
+        """Add a piece, and print the paragraphs that are complete; one that is inside a code block is not."""
+        self._pieces.append(text)
+        text, start = self._tail + text, self._length - len(self._tail)
+        self._length = start + len(text)
+        searched = end = 0
+        while found := _PARAGRAPH.search(text, searched):
+            searched = found.end()
             if found[0] == "```":
                 self._is_code = not self._is_code
             elif not self._is_code:
-                end = found.start()
-        # The last two characters may be the beginning of a fence.
-        self._searched = max(self._searched, len(self._text) - 2)
+                end = start + found.start()
+        self._tail = text[max(searched, len(text) - 2) :]
         if end:
-            complete, self._text = self._text[:end], self._text[end:]
-            self._searched -= end
+            whole = "".join(self._pieces)
+            self._pieces, self._length = [whole[end:]], len(whole) - end
             self._has_printed = True
-            self._print(complete)
+            self._print(whole[:end])
 
     def _print_rest(self) -> None:
-        rest = self._text
+        rest = "".join(self._pieces)
         self._start()
         if rest.strip():
             self._print(rest)
