@@ -360,7 +360,8 @@ class LiveWorld:
         events: list[EventWithBlobs] = []
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
-            events.append(resumed_event(resumption, state, self._roster, self._model, self._services.hook_names))
+            if state.status != "failed" or resumption.retry:  # what was recorded can lead to a failure: it is no retry
+                events.append(resumed_event(resumption, state, self._roster, self._model, self._services.hook_names))
             if state.reserved is not None:  # the process that made the call died
                 events.append((in_full(state.reserved), ()))
                 state = replace(state, reserved=None)
