@@ -14,9 +14,8 @@ from reyn.kernel.core.errors_of_nodes import HandleError
 from reyn.kernel.core.run_orchestrator import Postprocess, Visit
 from reyn.kernel.visit.compiled_phase import CompiledPhase
 from reyn.kernel.visit.error_handling import after_wait, hand_to
-from reyn.kernel.visit.model_free import postprocess, visit_fan_out, visit_skill
+from reyn.kernel.visit.model_free import postprocess, visit_fan_out, visit_rules, visit_skill
 from reyn.kernel.visit.phase_executor import stages_of, visit
-from reyn.kernel.visit.rule_node import visit_rules
 from reyn.kernel.visit.run_context import RunContext, without_visits
 from reyn.skills.values import NodeKind, is_skill_node
 
