@@ -60,7 +60,7 @@ from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_pa
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
-    from reyn.models.embedding import Embeddings
+    from reyn.models.protocol import Embeddings
 
     _OnText = Callable[[str], None] | None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import ModelNotInstalled, PromptTooLong, ResponseIncomplete
-from reyn.models.embedding import Embeddings
+from reyn.models.protocol import Embeddings
 
 if TYPE_CHECKING:
     from pathlib import Path

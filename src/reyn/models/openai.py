@@ -17,8 +17,8 @@ from reyn.errors import EffortRejected, ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.chat_thoughts import ThoughtCollector, ThoughtFields
-from reyn.models.embedding import Embeddings
 from reyn.models.http_model import HttpModel, sdk_headers
+from reyn.models.protocol import Embeddings
 from reyn.models.thoughts import ThinkTags
 
 if TYPE_CHECKING:

@@ -404,3 +404,23 @@ def decode_reply(text: str | bytes) -> NativeReply:
 def call_id(run_id: str, call: str, number: int) -> str:
     """Return the id of a tool call for a provider that sent none: the same for the same call, unique across runs."""
     return "call_" + hashlib.sha256(f"{run_id} {call} {number}".encode()).hexdigest()[:24]
+
+
+class Embeddings(msgspec.Struct, frozen=True):
+    """The vectors of texts, in their order, and the tokens that were read."""
+
+    vectors: list[list[float]]
+    tokens: int = 0
+
+
+@runtime_checkable
+class EmbeddingModel(Protocol):
+    """A model that embeds texts."""
+
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
+        """Return a vector for each text.
+
+        Raises:
+            ModelError: As for `Model.complete`.
+        """
+        ...

@@ -14,10 +14,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from reyn.errors import AdapterInvalid, ModelBroken, ModelError, ModelNotInstalled
-from reyn.models.embedding import EmbeddingModel
+from reyn.models.protocol import EmbeddingModel
 
 if TYPE_CHECKING:
-    from reyn.models.embedding import Embeddings
+    from reyn.models.protocol import Embeddings
     from reyn.models.roster import Roster
 
 STATIC = "static"

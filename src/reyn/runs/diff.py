@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
@@ -15,7 +16,6 @@ from reyn.errors import JournalError
 from reyn.journal import Event, digest, kinds
 from reyn.runs.event_lines import to_line
 from reyn.runs.reader import ReadEvent, read_run
-from reyn.runs.skill_changes import changed_lines
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import FrameMessage
@@ -146,7 +146,7 @@ def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
         report = DiffReport(a.run_id, b.run_id, common, *(_start_difference(a, b, content) or ()))
     if report.cause != "skill":
         return report
-    return replace(report, skill=changed_lines(content(a.started.skill_hash), content(b.started.skill_hash)))
+    return replace(report, skill=_changed_lines(content(a.started.skill_hash), content(b.started.skill_hash)))
 
 
 def _is_same(one: Decision, other: Decision) -> bool:
@@ -319,3 +319,51 @@ def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes
             name, _, rest = block.partition("\n")
             parts.append((name.strip() or heading, rest))
     return parts
+
+
+# -- skills -------------------------------------------------------------------------------------------
+
+_MAX_LINES = 60
+_MAX_WIDTH = 200
+
+
+def _changed_lines(one: bytes, other: bytes) -> tuple[str, ...]:
+    """Return what differs between two copies of a skill, as a diff with one heading for each part.
+
+    Args:
+        one: The copy of the first run.
+        other: The copy of the second run.
+    """
+    found: list[str] = []
+    try:
+        changes = _skill_changes("", msgspec.json.decode(one), msgspec.json.decode(other))
+        for line in changes:
+            if len(found) == _MAX_LINES:
+                return (*found, "…")
+            found.append(line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}…")
+    except msgspec.DecodeError:  # a copy of an archive is compared before it is executed
+        return ()
+    return tuple(found)
+
+
+def _skill_changes(path: str, one: Any, other: Any) -> Iterator[str]:
+    """Yield the differences of two values below a path: text line by line, other values as JSON."""
+    if one == other:
+        return
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in {**one, **other}:
+            yield from _skill_changes(f"{path}.{key}" if path else key, one.get(key), other.get(key))
+        return
+    yield f"{path}:"
+    for line in difflib.unified_diff(_value_lines(one), _value_lines(other), n=0, lineterm=""):
+        if not line.startswith(("---", "+++", "@@")):
+            yield line
+
+
+def _value_lines(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return value.splitlines()
+    items = value if isinstance(value, list) else [value]
+    return [msgspec.json.encode(item).decode() for item in items]

@@ -34,15 +34,17 @@ from reyn.journal.submission import is_left_to_workers, submit
 from reyn.kernel.world.loading import first_event
 from reyn.kernel.world.services import Observers
 from reyn.kernel.world.submitted_children import is_in_progress
-from reyn.ops.isolation import needs_sandbox
+from reyn.ops.programs import SandboxedExecOp
 from reyn.permissions.gate import ProjectMissing
 from reyn.runtime.same_call import RunCall, check_same_call
 from reyn.skills.names import is_valid_name
+from reyn.skills.step_types import PythonCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from reyn.config.values import PythonSandbox
     from reyn.config.workers import WorkersSettings
     from reyn.engines import Serving
     from reyn.journal import Journal, RunRow
@@ -222,7 +224,7 @@ def _check_sandbox(services: Services, run_id: str) -> None:
     if started is None:
         return
     skill = services.compile_skill(started, services.journal.blob).skill
-    if needed := needs_sandbox(skill, services.config.python.sandbox):
+    if needed := _needs_sandbox(skill, services.config.python.sandbox):
         from reyn.sandbox import choose_backend
 
         try:
@@ -269,3 +271,27 @@ def set_aside(executor: RunExecutor, row: RunRow) -> bool:
         )
     except RunBusy:
         return False
+
+
+def _needs_sandbox(skill: Skill, sandbox: PythonSandbox) -> str:
+    """Return why a skill, or one of its sub-skills, needs the process sandbox; empty if it does not.
+
+    Args:
+        skill: The skill.
+        sandbox: Where safe python steps run. A module that fails in Monty only when it runs is not found here.
+    """
+    if (kind := SandboxedExecOp.spec.kind) in skill.op_kinds:
+        return f"it may use the op `{kind}`"
+    for one in (skill, *skill.skills.values()):
+        for placed in one.steps:
+            step = placed.applied
+            if isinstance(step, PythonCall) and step.mode == "safe" and _in_process(one, step, sandbox):
+                return f"`{step.function}` of `{step.module}` runs in CPython"
+    return ""
+
+
+def _in_process(skill: Skill, step: PythonCall, sandbox: PythonSandbox) -> bool:
+    from reyn.sandbox.interpreter_choice import needs_cpython
+
+    source = skill.modules.get(step.module)
+    return sandbox == "process" or (sandbox == "auto" and source is not None and bool(needs_cpython(source)))

@@ -34,14 +34,13 @@ from reyn.journal.documents import DocumentContent, DocumentRow
 from reyn.testing.fixtures import NOTE, budget_reserved, budget_settled, events_after, phase_started, run_started
 from reyn.testing.journal_suite import begin, raises, row_of
 from reyn.testing.listing_conformance import ListingConformance
-from reyn.testing.rate_conformance import RateConformance
-from reyn.testing.wake_conformance import WakeConformance
+from reyn.testing.work_conformance import WorkConformance
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
 
 
-class JournalConformance(ListingConformance, RateConformance, WakeConformance):
+class JournalConformance(ListingConformance, WorkConformance):
     """Tests of the whole port."""
 
     # -- budgets --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The part of the conformance suite of the journal port that tests wakes."""
+"""The part of the conformance suite of the journal port that tests what workers share: wakes, reports, rates."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from msgspec.structs import replace
 
 from reyn.errors import AppendConflict
 from reyn.journal import Batch, Cancel, Wake
+from reyn.journal.rates import RateChange, RateLimits, RateNeed, RateRefusal, RateSlice
 from reyn.journal.workers import WorkerReport
 from reyn.testing.fixtures import NOTE, events_after, run_started
 from reyn.testing.journal_suite import JournalSuite, raises
 
 
-class WakeConformance(JournalSuite):
+class WorkConformance(JournalSuite):
     def test_wakes_are_stored_with_the_events_and_messages_that_cause_them(self) -> None:
         with self.journal() as journal:
             first = events_after("a", [run_started("a")])
@@ -80,3 +81,25 @@ class WakeConformance(JournalSuite):
             journal.forget_worker("w0")
             journal.forget_worker("unknown")
             assert [report.id for report in journal.workers()] == ["w1"]
+
+    def test_processes_lease_from_the_same_minute(self) -> None:
+        limits = RateLimits(3, 100)
+        with self.connections() as (journal, other):
+            if not self.is_durable:
+                other = journal  # a second one is empty
+            first = journal.take_rate("x", RateNeed("a", limits, 40))
+            second = other.take_rate("x", RateNeed("b", limits, 40))
+            assert isinstance(first, RateSlice)
+            assert isinstance(second, RateSlice)
+            assert (first.requests, first.tokens) == (1, 40)
+            assert 0 < first.seconds < 30
+            refused = journal.take_rate("x", RateNeed("a", limits, 40))
+            assert isinstance(refused, RateRefusal)
+            assert refused.reason == "tokens_per_minute"
+            assert 0 < refused.seconds < 90
+            assert isinstance(journal.take_rate("y", RateNeed("a", limits, 40)), RateSlice)
+            used = [RateChange(second.end, 0, -30)]
+            assert isinstance(journal.take_rate("x", RateNeed("a", limits, 40, changes=used)), RateSlice)
+            refused = other.take_rate("x", RateNeed("b", limits))
+            assert isinstance(refused, RateRefusal)
+            assert refused.reason == "requests_per_minute"
