@@ -6,7 +6,7 @@ A number in YAML is converted by its decimal text, so `0.1` is a tenth. Money is
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -152,10 +152,9 @@ def _zone(name: str) -> tzinfo:
     return ZoneInfo(name)
 
 
-def to_nano(amount: float, *, rounds_up: bool = False) -> int:
+def to_nano(amount: float) -> int:
     """Return an amount of money in billionths, exactly as it is written in decimals."""
-    rounding = ROUND_CEILING if rounds_up else ROUND_FLOOR
-    return int((Decimal(repr(amount)) * NANO).to_integral_value(rounding))
+    return int((Decimal(repr(amount)) * NANO).to_integral_value(ROUND_FLOOR))
 
 
 def limit_text(limit: str, value: int) -> str:

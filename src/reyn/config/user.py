@@ -299,10 +299,10 @@ class JournalKey:
         return file.read()
 
 
-def journal_key(environ: Mapping[str, str] | None = None) -> JournalKey:
+def journal_key() -> JournalKey:
     """Return the key of the user who runs this process. Without a home directory there is none."""
     try:
-        return JournalKey(user_folder(os.environ if environ is None else environ) / "journal.key")
+        return JournalKey(user_folder(os.environ) / "journal.key")
     except RuntimeError:
         return JournalKey(None)
 

@@ -92,11 +92,11 @@ def list_of(items: Type) -> Type:
     return (Kind("list", items=lambda: items),)
 
 
-def object_of(fields: Mapping[str, Type], required: Iterable[str] | None = None, extra: Type | None = None) -> Type:
+def object_of(fields: Mapping[str, Type], required: Iterable[str] | None = None) -> Type:
     """Return the type of an object. By default, all of its fields are required."""
     known = {name: _constant(found) for name, found in fields.items()}
     needed = frozenset(fields if required is None else required)
-    return (Kind("map", fields=known, required=needed, extra=None if extra is None else _constant(extra)),)
+    return (Kind("map", fields=known, required=needed),)
 
 
 def _constant(found: Type) -> Callable[[], Type]:

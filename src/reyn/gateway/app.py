@@ -57,7 +57,7 @@ def create_app(site: Gateway, hosts: Collection[str], *, scheme: str = "http") -
     routes += [Route("/api/openapi.json", _openapi), Route("/static/{name}", _static)]
     routes += [Route(path, _page) for path in PAGES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _not_found, Exception: _failed})
-    return RequestGuard(app, site, hosts, scheme)
+    return RequestGuard(app, hosts, scheme)
 
 
 def _route(site: Gateway, one: Operation) -> Route:

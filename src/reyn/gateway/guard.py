@@ -17,7 +17,6 @@ from reyn.gateway.problems import problem_response
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from reyn.gateway.site import Gateway
 
 access_log = logging.getLogger("reyn.gateway.access")
 MAX_BODY = 16_000_000
@@ -45,14 +44,12 @@ class RequestGuard:
 
     Args:
         app: The application.
-        site: The gateway.
         hosts: The values of `Host` that are accepted, with the port unless it is the default one.
         scheme: The scheme that browsers see.
     """
 
-    def __init__(self, app: ASGIApp, site: Gateway, hosts: Collection[str], scheme: str = "http") -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str], scheme: str = "http") -> None:
         self._app = app
-        self._site = site
         self._hosts = frozenset(host.lower() for host in hosts)
         self._scheme = scheme
         self._origins = frozenset(f"{scheme}://{host}" for host in self._hosts)

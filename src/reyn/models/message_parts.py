@@ -73,21 +73,21 @@ def parts_left(text: str, done: Sequence[PerformedOp]) -> tuple[str, ...]:
     return tuple(left)
 
 
-class _Part(NamedTuple):
+class _MessagePart(NamedTuple):
     """A part of a message. It may go on with the sentence of the part before it."""
 
     text: str
     goes_on: bool
 
 
-def _parts(text: str) -> Iterator[_Part]:
+def _parts(text: str) -> Iterator[_MessagePart]:
     """Yield sentences, their clauses after "and" or "then", and the items of a list of clauses. A quote is one part."""
     masked = _QUOTE.sub(lambda quote: quote[0].replace(" ", _BLANK), text)
     for sentence in _SENTENCES.split(masked):
         clauses = _CLAUSES.split(sentence)
         items = [item for clause in clauses[:-1] for item in _items(clause)] + clauses[-1:]
         for number, item in enumerate(item for item in items if item.strip()):
-            yield _Part(item.replace(_BLANK, " ").strip(), number > 0)
+            yield _MessagePart(item.replace(_BLANK, " ").strip(), number > 0)
 
 
 def _items(clause: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_check
 import msgspec
 
 from reyn.config import Config, PythonSettings, SandboxSettings
-from reyn.errors import Finding, IndexFault, ModelError, RulesTooBroad
+from reyn.errors import BlobMissing, Finding, IndexFault, ModelError, RulesTooBroad
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
@@ -165,6 +165,10 @@ def no_environment() -> None:
     """Return the environment of a skill that names none."""
 
 
+def _no_content(name: str) -> bytes:
+    raise BlobMissing(f"`{name}`: no run has recorded content yet")
+
+
 class Env(msgspec.Struct, frozen=True):
     """The environment of an op: the parts of the run and the project that the op may use.
 
@@ -200,6 +204,11 @@ class Env(msgspec.Struct, frozen=True):
     skills: tuple[str, ...] | None = None
     secret_in: Callable[[bytes], str] = no_secrets
     environment: Callable[[], Any] = no_environment
+
+    @classmethod
+    def without_run(cls, gate: Gate, file_bytes: int, skills: tuple[str, ...] | None = None) -> Self:
+        """Return an environment in which no run has recorded anything."""
+        return cls(gate.roots, gate, _no_content, RecordedFiles(), file_bytes, skills=skills)
 
     def may_run(self, skill: str) -> bool:
         """Return whether the phase may run a skill."""

@@ -22,12 +22,12 @@ from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import Skill, read_skill
 from reyn.skills.agents import CHAT, agent_of
-from reyn.workspace import RecordedFiles, Roots
 
 if TYPE_CHECKING:
     from reyn.documents import Document
     from reyn.journal import Approval
     from reyn.kernel.world.services import Services
+    from reyn.workspace import Roots
 
 _EFFECTS = ("allow", "partly", "ask", "deny")
 """From the most to the least that a request gets."""
@@ -260,7 +260,7 @@ class Permissions:
                 f"the op is invalid: {where} {error[1]}", hint=f"See the documentation of the op `{kind}`."
             )
         gate = self._gate(skill)
-        env = Env(gate.roots, gate, _no_content, RecordedFiles(), self._services.config.sizes.file_bytes)
+        env = Env.without_run(gate, self._services.config.sizes.file_bytes)
         plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))
         phases, permission = _allowed_ops(skill).get(kind, ()), implementation.spec.permission
         if isinstance(plan, Denied):
@@ -269,10 +269,6 @@ class Permissions:
         problem = "" if plan.result is None else str(plan.result.get("error", ""))
         rule, effect = plan.approval or plan.rule, "ask" if plan.approval else "allow"
         return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), "", problem, args)
-
-
-def _no_content(name: str) -> bytes:
-    raise KeyError(name)
 
 
 def _allowed_ops(skill: Skill) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import BlobMissing, CaseInvalid, IndexRefused, McpServerFailed, McpServerUnknown
+from reyn.errors import CaseInvalid, IndexRefused, McpServerFailed, McpServerUnknown
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.opening import JournalPlace
 from reyn.journal.port import DATABASE, STATE
@@ -29,7 +29,8 @@ from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
 from reyn.runtime.notifying import Notifier
 from reyn.skills.cases import TrialReport, case_names
-from reyn.workspace import PathInvalid, RecordedFiles, locate
+from reyn.texts import counted
+from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +119,7 @@ class Project:
         services.check_owner()
         _ = services.journal
         gate = Gate(roots_of(services.root, services.state_folder, "no-run"), services.read_policy(), (), "")
-        env = Env(gate.roots, gate, _no_content, RecordedFiles(), services.config.sizes.file_bytes)
+        env = Env.without_run(gate, services.config.sizes.file_bytes)
         try:
             bases = [locate(path, gate.roots) for path in paths]
         except PathInvalid as error:
@@ -341,7 +342,7 @@ class JournalReport(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """Describes the effect of trusting the journal."""
-        return f"{STATE}/{DATABASE}: continue {_count(self.runs, 'run')}, honour {_count(self.approvals, 'approval')}"
+        return f"{STATE}/{DATABASE}: continue {counted(self.runs, 'run')}, honour {counted(self.approvals, 'approval')}"
 
 
 def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
@@ -358,11 +359,3 @@ def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
         identity = project_identity(root)
         approvals = [approval for approval in journal.approvals() if approval.is_of(identity)]
         return JournalReport(journal.is_own(), sum(journal.count_by_status().values()), len(approvals))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _no_content(name: str) -> bytes:
-    raise BlobMissing(f"`{name}`: no run has recorded content here")

@@ -7,7 +7,6 @@ scheme, host and port of a server. `Origins` stores the bindings; `reyn.config` 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -138,8 +137,8 @@ class Origins(Protocol):
 class MemoryOrigins:
     """Bindings that live as long as the process: the in-memory implementation for tests."""
 
-    def __init__(self, origins: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        self._origins = dict(origins or {})
+    def __init__(self) -> None:
+        self._origins: dict[str, tuple[str, ...]] = {}
 
     def allowed(self, handle: str) -> tuple[str, ...]:
         return self._origins.get(handle, ())

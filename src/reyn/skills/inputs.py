@@ -108,17 +108,13 @@ def _hint(inputs: tuple[ArtifactType, ...], data: Any = None) -> str:
     return f"{typo}Pass a JSON object with the fields of `{member.name}`{f': {listed}' if listed else ''}."
 
 
-def unknown_field_warnings(artifact: dict[str, Any], skill: Skill, node: str | None = None) -> tuple[str, ...]:
+def unknown_field_warnings(artifact: dict[str, Any], skill: Skill) -> tuple[str, ...]:
     """Return a warning for each field of an input that resembles a declared field which the input lacks.
 
     A schema without `additionalProperties: false` accepts such a field, and the value is lost if it is a typo.
     """
     member = next(
-        (
-            artifact_type
-            for artifact_type in skill.inputs_of(node or skill.entry)
-            if artifact_type.name == artifact["type"]
-        ),
+        (artifact_type for artifact_type in skill.entry_inputs if artifact_type.name == artifact["type"]),
         None,
     )
     return tuple(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.errors import BlobMissing, RunBlocked
+from reyn.errors import RunBlocked
 from reyn.journal import Blob, Journal, kinds, ordered
-from reyn.jsonschema.words import one_line
 from reyn.kernel.visit.run_context import credentials_of
 from reyn.ops import Denied, Env, OpTable, Overview
 from reyn.ops.budget import OpBudget, OpBudgets
@@ -23,6 +22,7 @@ from reyn.permissions.gate import ProjectMissing
 from reyn.private_files import user_folder
 from reyn.secrets import Scrubber, handle_of
 from reyn.skills.agents import agent_of
+from reyn.texts import one_line
 from reyn.workspace import Location, RecordedFiles, Roots
 
 if TYPE_CHECKING:
@@ -210,11 +210,7 @@ class Environments:
         requests = (recorded_requests(skill.permissions),)
         gate = Gate(roots, self._read_policy(), requests, skill.name, agent=agent_of(skill.name))
         skills = skill.phases[skill.entry].allowed_skills
-        return Env(roots, gate, _no_content, RecordedFiles(), sizes.file_bytes, skills=skills)
-
-
-def _no_content(name: str) -> bytes:
-    raise BlobMissing(f"`{name}`: no run has recorded content yet")
+        return Env.without_run(gate, sizes.file_bytes, skills)
 
 
 _MAX_LINES = 200
