@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from reyn.characters import clean, escape
+from reyn.texts import truncated
 
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 ACCENT = "#0969da"
@@ -43,8 +44,7 @@ class Html(str):
 
 def limited(text: str, length: int = _MAX_FIELD) -> str:
     """Return a text that a reader can trust, truncated: what is invisible or steers is escaped."""
-    text = escape(text[: length + 1])
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return truncated(escape(text[: length + 1]), length)
 
 
 def element(tag: str, *children: str, **attributes: object) -> Html:

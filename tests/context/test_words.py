@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from reyn.context.field_order import field_order, plain_text
 from reyn.context.render import truncate
 from reyn.journal import canonical, ordered
-from reyn.jsonschema.words import describe_fields, escape_line_ends, one_line, quote_schema
+from reyn.jsonschema.words import describe_fields, escape_line_ends, quote_schema
+from reyn.texts import one_line
 from reyn.vocabulary import OpForm
 
 

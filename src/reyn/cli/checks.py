@@ -35,6 +35,7 @@ from reyn.kernel.world.services import Services
 from reyn.permissions.trust import load_project
 from reyn.runtime.project import Project
 from reyn.runtime.run_warnings import budget_warnings
+from reyn.texts import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -199,7 +200,7 @@ def check_journal(root: Path) -> Check:
         hint = "Make the user configuration folder writable, so that Reyn can recognize journals of other users."
         return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
     mode = "read-only" if place.is_read_only else f"format {DATABASE_FORMAT}"
-    return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {journal.path}")
+    return Check("journal", "ok", f"{mode}, {counted(count, 'run')}, {journal.path}")
 
 
 def _check_absent(folder: Path) -> Check:

@@ -18,6 +18,7 @@ import msgspec
 from reyn.characters import clean
 from reyn.cli.hints import full_hint, full_warning, how_to_explain
 from reyn.cli.writer import Line, Printed, Raw, Styled, is_terminal, styled
+from reyn.texts import truncated
 
 if TYPE_CHECKING:
     from reyn.errors import NextAction
@@ -42,7 +43,7 @@ _MAX_FILES = 20
 
 def short(text: str, length: int = 300) -> str:
     """Return a text as one line, truncated."""
-    return clean(text if len(text) <= length else f"{text[: length - 1]}…")
+    return clean(truncated(text, length))
 
 
 def text_lines(text: str) -> list[str]:

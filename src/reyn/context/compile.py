@@ -20,7 +20,7 @@ from reyn.context.selfref import DataFromSelfRef, find_summary
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, normalize
 from reyn.errors import MutationInvalid
 from reyn.journal.kinds import Part
-from reyn.jsonschema.words import one_line
+from reyn.texts import one_line
 
 TOOLS_HEADING = "# Tools"
 PRINCIPLES = "\nCall a tool through the tool call interface. Never write a call, or the result of one, as text.\n"

@@ -9,7 +9,7 @@ import msgspec
 from reyn.context.budget import FrameSection
 from reyn.contract import Candidate
 from reyn.journal.kinds import Part
-from reyn.jsonschema.words import one_line
+from reyn.texts import one_line
 
 if TYPE_CHECKING:
     from reyn.skills import Skill

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from reyn.jsonschema.words import describe_fields, either, one_line, quote_schema
+from reyn.jsonschema.words import describe_fields, either, quote_schema
 from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE, ANSWER_HEADING
+from reyn.texts import one_line
 
 if TYPE_CHECKING:
     from reyn.context.frame import StableFrame

@@ -28,9 +28,10 @@ from reyn.context.mutation import (
 )
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import CallRef, FrameMessage, Part
-from reyn.jsonschema.words import escape_line_ends, one_line
+from reyn.jsonschema.words import escape_line_ends
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
+from reyn.texts import counted, one_line
 from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _notes(turn: TurnFrame) -> str:
     if turn.execution.current_visit > 1:
         notes.append(f"You are in this phase for the {_ordinal(turn.execution.current_visit)} time.")
     notes += [
-        f"`{name}` can be visited {_count(count, 'more time')}."
+        f"`{name}` can be visited {counted(count, 'more time')}."
         for name, count in turn.execution.remaining_visits.items()
     ]
     if turn.remaining_act_turns is not None:
@@ -204,10 +205,6 @@ def _repetition(repetition: Repetition) -> str:
 def _ordinal(number: int) -> str:
     suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def next_digest(previous: str | None, result: str) -> str:

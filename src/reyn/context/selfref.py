@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr, replace
 from reyn.context.messages import Content, Memory, MemoryEntry, NormalizedMessage, normalized_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList, normalize
 from reyn.errors import MutationInvalid
-from reyn.jsonschema.words import one_line
+from reyn.texts import one_line
 
 MEMORY_HEADING = "# Memory"
 _ID = "exp_"

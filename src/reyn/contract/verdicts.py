@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from reyn.texts import truncated
+
 if TYPE_CHECKING:
     from reyn.jsonschema.validation import SchemaError
 
@@ -81,7 +83,7 @@ REJECTION_CLASSES = (
 
 def bounded(message: str) -> str:
     """Shorten a message, which may quote a long answer, for journal and prompt."""
-    return message if len(message) <= _MAX_ERROR_CHARS else message[: _MAX_ERROR_CHARS - 1] + "…"
+    return truncated(message, _MAX_ERROR_CHARS)
 
 
 _MAX_ERROR_CHARS = 500

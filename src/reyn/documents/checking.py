@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, ge
 import msgspec
 
 from reyn.documents.trust_classes import classes_of
+from reyn.texts import truncated
 
 if TYPE_CHECKING:
     from reyn.documents.document import Document, KeyPath
@@ -308,7 +309,7 @@ def _quote(kind: Any, value: Any) -> str:
     if isinstance(value, dict | list):
         return f", not {'a' if value else 'an empty'} {'mapping' if isinstance(value, dict) else 'list'}"
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
-    return f", not {text if len(text) <= _MAX_QUOTED_LENGTH else f'{text[:_MAX_QUOTED_LENGTH]}…'}"
+    return f", not {truncated(text, _MAX_QUOTED_LENGTH)}"
 
 
 def _near_choice(kind: Any, value: Any) -> str:

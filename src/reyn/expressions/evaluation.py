@@ -43,6 +43,7 @@ from reyn.expressions.values import (
     to_string,
 )
 from reyn.jsonschema import compile_schema
+from reyn.texts import counted
 
 Run = Callable[[Frame], Any]
 
@@ -131,8 +132,7 @@ def _index(operand: Run, key: Run, at: int) -> Run:
         if type(value) is list and type(name) is int:
             if 0 <= name < len(value):
                 return value[name]
-            items = f"{len(value)} item{'' if len(value) == 1 else 's'}"
-            raise EvaluationError(at, f"the list has {items}, and none at ", ShownValue(name))
+            raise EvaluationError(at, f"the list has {counted(len(value), 'item')}, and none at ", ShownValue(name))
         if type(value) is dict:
             if type(name) is str and name in value:
                 return value[name]

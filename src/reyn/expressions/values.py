@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from reyn.expressions.tree import MAX_INT, MIN_INT, Path
 from reyn.expressions.types import kind_name
+from reyn.texts import counted, truncated
 
 MAX_UNITS_OF_WORK = 1_000_000
 """Nodes that one evaluation may visit; long texts and lists count as several."""
@@ -287,9 +288,9 @@ def describe_value(value: Any) -> str:
         return "null"
     if isinstance(value, list | dict):
         name, unit = ("a list", "item") if isinstance(value, list) else ("an object", "field")
-        return f"{name} with {len(value)} {unit}{'' if len(value) == 1 else 's'}"
+        return f"{name} with {counted(len(value), unit)}"
     if isinstance(value, str):
-        return f"the text {value if len(value) <= _MAX_SHOWN else f'{value[:_MAX_SHOWN]}…'!r}"
+        return f"the text {truncated(value, _MAX_SHOWN)!r}"
     name = {"bool": "boolean", "int": "integer", "double": "number"}[kind_name(value)]
     return f"the {name} {write_value(value)}"
 

@@ -16,6 +16,7 @@ from reyn.errors import HistoryInvalid
 from reyn.journal import kinds
 from reyn.journal.registry import Body, Event, Status, decode
 from reyn.journal.registry import kinds as registered
+from reyn.texts import counted
 
 ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
 """Terminal statuses: a run never leaves them. A fork can continue from it as a new run."""
@@ -94,8 +95,7 @@ def _submit(life: L, body: kinds.RunSubmitted) -> L:
 
 
 def _suspend(life: L, body: kinds.RunSuspended) -> L:
-    count = len(body.runs)
-    return _entered(life, "running", f"waits for {count} sub-run{'' if count == 1 else 's'}")
+    return _entered(life, "running", f"waits for {counted(len(body.runs), 'sub-run')}")
 
 
 def _resume(life: L, _: kinds.RunResumed) -> L:

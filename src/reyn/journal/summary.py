@@ -17,6 +17,7 @@ from reyn.journal import kinds, lifecycle
 from reyn.journal.lifecycle import Lifecycle, settle
 from reyn.journal.registry import Body, Event, decode
 from reyn.journal.results import Cost, RunResult
+from reyn.texts import one_line, truncated
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -193,8 +194,7 @@ def to_result(summary: RunSummary, content: Callable[[str], bytes], warnings: tu
 
 def _excerpt(text: bytes) -> str:
     """Return the beginning of a message in one line."""
-    line = " ".join(text.decode().split())
-    return line if len(line) <= _EXCERPT_CHARS else f"{line[:_EXCERPT_CHARS]} …"
+    return truncated(one_line(text.decode()), _EXCERPT_CHARS)
 
 
 def _error_of(summary: RunSummary) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from reyn.jsonschema.patterns import (
     unsupported,
 )
 from reyn.jsonschema.references import Expansion, Schema, all_schemas, expand
+from reyn.texts import truncated
 
 _MAX_ERRORS = 200
 MAX_EXPANDED = 10_000
@@ -331,4 +332,4 @@ def _short(value: Any) -> str:
 
 
 def _beginning(text: str) -> str:
-    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
+    return truncated(text, _MAX_VALUE_LENGTH)

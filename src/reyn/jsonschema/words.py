@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from reyn.jsonschema.validation import compile_schema
+from reyn.texts import one_line
 
 if TYPE_CHECKING:
     from reyn.jsonschema.references import Schema
@@ -50,11 +51,6 @@ _OBJECT_KEYS = {
 def either(names: list[str]) -> str:
     """Join names: `a, b or c`."""
     return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks, so that no text of an author or a model can begin a line of the prompt."""
-    return " ".join(text.split())
 
 
 def quote_schema(schema: Schema) -> str:

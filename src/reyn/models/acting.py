@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.jsonschema.words import describe_fields, one_line
+from reyn.jsonschema.words import describe_fields
 from reyn.models.message_parts import all_words, argument_values, content_words, parts_left, says_which, wish
 from reyn.models.messages import Message
 from reyn.models.two_step import WEIGHT, example_messages
 from reyn.ranking import best_matches
+from reyn.texts import one_line
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Usage

@@ -19,6 +19,7 @@ import msgspec
 from reyn.journal.kinds import Usage
 from reyn.models.messages import Message
 from reyn.models.protocol import ANSWER_HEADING, ModelAnswer, ModelRequest
+from reyn.texts import one_line
 
 _CHOICE = re.compile(r'(?<!\\)"choice"\s*:\s*"')
 
@@ -54,7 +55,7 @@ def choice_prompt(request: ModelRequest) -> ChoicePrompt | None:
     """
     if request.answer_form != "short":
         return None
-    choices = [(candidate.label, _one_line(candidate.description)) for candidate in request.candidates]
+    choices = [(candidate.label, one_line(candidate.description)) for candidate in request.candidates]
     texts, branches = {text.casefold() for _, text in choices}, _branches(request)
     if len(choices) < 2 or len(texts) < len(choices) or not branches or any("ops" in b["properties"] for b in branches):
         return None
@@ -79,10 +80,6 @@ def example_messages(task: str, choices: Sequence[tuple[str, str]]) -> tuple[Mes
 
 def _named(choices: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(f"{label}: {text}" for label, text in choices)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 # -- the answer ---------------------------------------------------------------------------------------

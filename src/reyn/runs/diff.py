@@ -16,6 +16,7 @@ from reyn.errors import JournalError
 from reyn.journal import Event, digest, kinds
 from reyn.runs.event_lines import to_line
 from reyn.runs.reader import ReadEvent, read_run
+from reyn.texts import counted, truncated
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import FrameMessage
@@ -85,7 +86,7 @@ class DiffReport(InNotebook, msgspec.Struct, frozen=True):
 
 def diff_lines(report: DiffReport, content: Callable[[str], bytes] | None = None) -> Iterator[str]:
     """Yield a report as lines, with content in place of hashes if there is what returns it."""
-    count = f"{report.decisions} decision{'' if report.decisions == 1 else 's'}"
+    count = counted(report.decisions, "decision")
     if report.cause is None:
         yield f"{report.a} and {report.b} are identical: {count}"
         return
@@ -188,7 +189,7 @@ def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tupl
     one, other = a.started, b.started
     if one.input.hash != other.input.hash:
         texts = [content(ref.hash).decode(errors="replace") for ref in (one.input, other.input)]
-        return "input", " and ".join(text if len(text) <= _MAX_INPUT else f"{text[:_MAX_INPUT]}…" for text in texts)
+        return "input", " and ".join(truncated(text, _MAX_INPUT) for text in texts)
     if one.skill_hash != other.skill_hash:
         return "skill", f"`{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}"
     if one.rules != other.rules:
@@ -340,7 +341,7 @@ def _changed_lines(one: bytes, other: bytes) -> tuple[str, ...]:
         for line in changes:
             if len(found) == _MAX_LINES:
                 return (*found, "…")
-            found.append(line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}…")
+            found.append(truncated(line, _MAX_WIDTH))
     except msgspec.DecodeError:  # a copy of an archive is compared before it is executed
         return ()
     return tuple(found)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from reyn.journal import Body, kinds
+from reyn.texts import truncated
 
 _SECOND = 1_000_000
 
@@ -24,7 +25,7 @@ def duration(microseconds: int) -> str:
 
 def to_line(text: str, length: int = 300) -> str:
     """Return a text as one line, truncated."""
-    line = text if len(text) <= length else f"{text[: length - 1]}…"
+    line = truncated(text, length)
     return line if line.isprintable() else line.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
 
 

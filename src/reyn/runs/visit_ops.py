@@ -13,6 +13,7 @@ from reyn.config.budgets import amount_text, money_text
 from reyn.errors import JournalError
 from reyn.journal import Body, kinds
 from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS
+from reyn.texts import counted
 from reyn.vocabulary import form_name
 
 
@@ -168,8 +169,9 @@ def end_of_visit(
         parts.append(ops.text)
         data |= {"phase": body.phase, "visit": body.visit, "ops": ops.used}
     if cost.cost:
-        calls = f"{cost.calls} call{'s' if cost.calls > 1 else ''}"
-        parts.append(f"cost {money_text(cost.cost, cost.currency)} · {cost.tokens:,} tokens · {calls}")
+        parts.append(
+            f"cost {money_text(cost.cost, cost.currency)} · {cost.tokens:,} tokens · {counted(cost.calls, 'call')}"
+        )
         data |= {"cost": amount_text(cost.cost), "currency": cost.currency, "tokens": cost.tokens}
     return (kind, " · ".join(parts), data) if parts else None
 

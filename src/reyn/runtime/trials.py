@@ -44,6 +44,7 @@ from reyn.runs.recorded import Runs
 from reyn.sandbox import StopSignal
 from reyn.skills import Library
 from reyn.skills.cases import Case, CaseReport, TrialReport, case_files, read_cases
+from reyn.texts import truncated
 from reyn.vocabulary import PERMISSIONS
 
 if TYPE_CHECKING:
@@ -410,7 +411,7 @@ def _json(value: Any) -> str:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
+    return truncated(line, _MAX_CHARS)
 
 
 def _fingerprint(folder: Path, root: Path) -> str:

@@ -12,9 +12,9 @@ from reyn.chat.services.router_host_adapter import RouterView, router_view
 from reyn.cli.output import charge_text, short
 from reyn.errors import ReynError
 from reyn.journal.results import tokens_text
-from reyn.jsonschema.words import one_line
 from reyn.kernel.visit.waits import printable
 from reyn.runs.usage import budget_text
+from reyn.texts import counted, one_line
 
 if TYPE_CHECKING:
     from reyn.chat import Conversation
@@ -216,7 +216,7 @@ class ChatCommands:
         if not self._is_recorded:
             return
         size, past = runs.conversation_size(run_id), len(compactions(runs, run_id))
-        times = f", summarised {past} time{'s' if past != 1 else ''}" if past else ""
+        times = f", summarised {counted(past, 'time')}" if past else ""
         self._echo(f"  messages: {size.tokens:,} of {size.max_tokens:,} tokens{times}")
         if size.pinned:
             self._echo(f"  pinned facts: {size.pinned:,} of {size.max_pinned:,} tokens")

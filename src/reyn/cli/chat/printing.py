@@ -26,7 +26,7 @@ from reyn.cli.output import short, text_lines
 from reyn.cli.people import question_lines
 from reyn.cli.writer import out, styled
 from reyn.journal.family import edited_field
-from reyn.jsonschema.words import one_line
+from reyn.texts import one_line
 
 if TYPE_CHECKING:
     from reyn.chat.services.snapshot_journal import RecordedMessage

@@ -42,8 +42,8 @@ from reyn.folders import OpenFolder
 from reyn.journal import ENDED
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.journal.state_folder import open_private, open_state
-from reyn.jsonschema.words import one_line
 from reyn.kernel.visit.waits import printable
+from reyn.texts import counted, one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
         return
     recorded = find_conversation(runtime.runs, conversation.run_id)
     title, count = recorded.overview.title or conversation.run_id, recorded.overview.messages
-    out.line(f"{title}: {count} message{'' if count == 1 else 's'} so far; the last:")
+    out.line(f"{title}: {counted(count, 'message')} so far; the last:")
     for message in recorded.messages[-2:]:
         for line in message_lines(message, _MAX_RECALLED):
             out.line(line)
@@ -223,7 +223,7 @@ def status_text(conversation: Conversation, runtime: OSRuntime, columns: int = 8
         running.append(f"{count} running")
     waiting = []
     if questions := len(conversation.questions):
-        waiting.append(f"{questions} question{'s' if questions > 1 else ''} open")
+        waiting.append(f"{counted(questions, 'question')} open")
     is_asking = any(not conversation.runs.is_executing(question.run) for question in conversation.questions)
     if conversation.is_busy and not is_asking:
         received = f" ({conversation.received:,} characters)" if conversation.received else ""

@@ -16,6 +16,7 @@ from reyn.cli.output import reyn_command, short, table_lines, time_of
 from reyn.cli.project import open_existing_project, open_project
 from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ConversationInvalid, UsageError
+from reyn.texts import counted, one_line
 
 if TYPE_CHECKING:
     from reyn.chat.recorded_work import ConversationSkill, RecordedQuestion
@@ -129,7 +130,6 @@ def _message_lines(
     message: RecordedMessage, asked: list[ChainLink], runs: list[ConversationSkill], questions: list[RecordedQuestion]
 ) -> Iterator[str]:
     from reyn.cli.chat.printing import message_lines
-    from reyn.jsonschema.words import one_line
 
     yield from message_lines(message)
     for run in runs:
@@ -146,7 +146,6 @@ def _message_lines(
 
 
 def _question_lines(questions: Iterable[RecordedQuestion]) -> Iterator[str]:
-    from reyn.jsonschema.words import one_line
     from reyn.kernel.visit.waits import printable
 
     for one in questions:
@@ -216,7 +215,7 @@ def _confirm(report: PruneReport) -> None:
         raise UsageError("deleting conversations needs a confirmation", hint="Pass `--yes`, or `--dry-run` to look.")
     for run in report.runs:
         out.note(f"will delete {run}")
-    out.confirm(f"Delete {len(report.runs)} run{'' if len(report.runs) == 1 else 's'}?", abort=True)
+    out.confirm(f"Delete {counted(len(report.runs), 'run')}?", abort=True)
 
 
 def _find(runtime: SyncRuntime, run: str) -> RecordedConversation:

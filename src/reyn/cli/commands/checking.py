@@ -25,6 +25,7 @@ from reyn.errors import (
     SkillNotExportable,
     SkillNotFound,
 )
+from reyn.texts import counted
 
 if TYPE_CHECKING:
     from reyn.skills import Library
@@ -119,7 +120,7 @@ class _Checked(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         errors, warnings = self.count("error"), self.count("warning")
-        counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
+        counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if errors or warnings else "OK"
         yield f"{self.name}: {counts}"
         for finding in self.findings:
             yield from with_commands(str(finding)).split("\n")
@@ -135,10 +136,6 @@ def _path_of(file: str, folder: Path, library: Library) -> str:
     if own is None and shared:
         return relative_path(find_path(shared[0], file) or shared[0] / file)
     return relative_path(own or folder / file)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @command(epilog="Example: reyn test summarize --json")

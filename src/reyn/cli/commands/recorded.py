@@ -19,6 +19,7 @@ from reyn.cli.output import now, time_of
 from reyn.cli.project import open_existing_project, open_project, open_runs
 from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ArchiveInvalid, RunNotFound
+from reyn.texts import counted, truncated
 
 if TYPE_CHECKING:
     from reyn.journal import Event, Status
@@ -132,7 +133,7 @@ def verify_command(run: str, head: str | None) -> Report:
 
 
 def _verify_lines(report: VerifyReport) -> Iterator[str]:
-    sub_runs = f", {report.sub_runs} sub-run{'s' * (report.sub_runs != 1)}" if report.sub_runs else ""
+    sub_runs = f", {counted(report.sub_runs, 'sub-run')}" if report.sub_runs else ""
     yield f"{report.run_id}: OK ({report.events} events, {report.blobs} blobs{sub_runs})"
     yield f"head {report.head}"
     yield from (f"cannot be checked: {text}" for text in report.unchecked)
@@ -176,8 +177,7 @@ def _described(op: UntrackedOp) -> str:
     """Return the files that an op changed, or what it was called with."""
     if op.paths:
         return f"{', '.join(op.paths)}: changed by `{op.op}`, content not recorded"
-    args = op.args if len(op.args) <= _MAX_ARGUMENTS else f"{op.args[:_MAX_ARGUMENTS]}…"
-    return f"`{op.op}` {args}: Reyn does not record what it changes"
+    return f"`{op.op}` {truncated(op.args, _MAX_ARGUMENTS)}: Reyn does not record what it changes"
 
 
 _DELETABLE = [status for status in STATUSES if status != "running"]
@@ -215,9 +215,8 @@ def _prune_lines(report: PruneReport) -> Iterator[str]:
     yield from (f"{'would delete' if report.is_dry else 'deleted'} {run}" for run in report.runs)
     yield from (f"skipped {run}: another run needs it" for run in report.needed)
     yield from (f"could not remove {folder}; the next prune tries again" for folder in report.left)
-    runs = f"{len(report.runs)} run{'' if len(report.runs) == 1 else 's'}"
     freed = f"{'would free' if report.is_dry else 'freed'} {report.bytes:,} bytes"
-    yield f"{runs}, {report.events:,} events, {report.blobs:,} blobs; {freed}"
+    yield f"{counted(len(report.runs), 'run')}, {report.events:,} events, {report.blobs:,} blobs; {freed}"
 
 
 @command(epilog="Example: reyn export order-17 run.jsonl")

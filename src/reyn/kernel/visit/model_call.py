@@ -27,10 +27,10 @@ from reyn.context.prompt import closing_text, task_text
 from reyn.context.render import results_message
 from reyn.contract import Accepted, Contract
 from reyn.journal import Blob, canonical, digest, kinds, ordered
-from reyn.jsonschema.words import one_line
 from reyn.kernel.core.limits import within_allowance
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
+from reyn.texts import one_line
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:

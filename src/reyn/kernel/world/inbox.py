@@ -51,12 +51,12 @@ from reyn.journal.family import (
 from reyn.journal.outside import record_outside
 from reyn.journal.submission import post_message
 from reyn.jsonschema import compile_schema
-from reyn.jsonschema.words import one_line
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
 from reyn.kernel.visit.waits import edited_op_error
 from reyn.kernel.world.loading import load_state, unpin_ops, unsupported_rules
 from reyn.kernel.world.unsafe_ops import open_children
+from reyn.texts import one_line
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from reyn.journal import Event, Journal, canonical, decode, kinds
 from reyn.journal.family import has_child
-from reyn.jsonschema.words import one_line
+from reyn.texts import one_line, truncated
 
 if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
@@ -102,7 +102,7 @@ def _functions(journal: Journal, run_id: str, call: str, counted: Mapping[str, i
 def _in_short(content: bytes) -> str:
     args = msgspec.json.decode(content)
     rest = one_line(canonical({name: value for name, value in args.items() if name != "kind"}).decode())
-    return f"`{args['kind']}` {rest if len(rest) <= _MAX_CHARS else f'{rest[:_MAX_CHARS]}…'}"
+    return f"`{args['kind']}` {truncated(rest, _MAX_CHARS)}"
 
 
 def describe_unsafe(ops: Iterable[UnsafeOp]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.jsonschema.references import Definitions
+from reyn.texts import one_line, truncated
 
 if TYPE_CHECKING:
     from reyn.ops.mcp.connections import McpToolDefinition
@@ -87,8 +88,7 @@ def _argument(name: str, schema: Any, table: Definitions, *, is_required: bool) 
 
 def _line(text: str, most: int) -> str:
     """Return a text on one line; a longer one ends with `…`."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return truncated(one_line(text), most)
 
 
 def _shown_schema(schema: dict[str, Any]) -> dict[str, Any]:
