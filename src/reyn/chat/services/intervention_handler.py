@@ -21,7 +21,7 @@ _UNCERTAIN = "the question takes any text, so an answer is marked as one"
 
 
 class OpenConversation(Protocol):
-    """What this module needs of a conversation."""
+    """What this module needs of a conversation, which imports the services."""
 
     @property
     def questions(self) -> InterventionRegistry: ...
@@ -125,18 +125,11 @@ class InterventionHandler:
             return self.reply_to(name, value)
         if value.strip() and (name.isdigit() or name.startswith("ask-")):  # not the text of another question
             return f"no question `{name}` is open; /reply takes a text as it is"
-        if oldest is None:
-            open_one = self._conversation.questions.oldest(must_be_named=True)
-            return "no question is open" if open_one is None else f"approval {open_one.number} is not named"
         return self._checked(oldest, text, takes_numbers=True)
 
     def reply(self, text: str) -> str:
         """Answer the oldest open question with exactly this text; return why it cannot be the answer."""
-        question = self._conversation.questions.oldest(must_be_named=False)
-        if question is None:
-            named = self._conversation.questions.oldest(must_be_named=True)
-            return "no question is open" if named is None else f"approval {named.number} is not named"
-        return self._checked(question, text)
+        return self._checked(self._conversation.questions.oldest(must_be_named=False), text)
 
     def reply_to(self, name: str, text: str) -> str:
         """Answer the open question with a number or an id; return why the text cannot be the answer."""
@@ -145,8 +138,11 @@ class InterventionHandler:
             return f"no question `{name}` is open"
         return self._checked(question, text, takes_numbers=not question.question.must_be_named)
 
-    def _checked(self, question: QuestionAsked, text: str, *, takes_numbers: bool = False) -> str:
-        """Answer a question; return why the text cannot be the answer."""
+    def _checked(self, question: QuestionAsked | None, text: str, *, takes_numbers: bool = False) -> str:
+        """Answer a question; return why the text cannot be the answer, or why there is no question that takes it."""
+        if question is None:
+            named = self._conversation.questions.oldest(must_be_named=True)
+            return "no question is open" if named is None else f"approval {named.number} is not named"
         chosen = chosen_reply(question.question, text.strip()) if takes_numbers else None
         value, fault = checked_answer(question.question, text.strip() if chosen is None else chosen)
         return fault or self._answer(question, value)

@@ -76,14 +76,6 @@ class SkillRunner:
         rows = (self._runtime.services.journal.find(run) for run in background)
         return [row for row in rows if row is not None]
 
-    def cancel(self, run: str, reason: str = "") -> None:
-        """Cancel a background run.
-
-        Raises:
-            RunNotResumable: It has ended.
-        """
-        self._runtime.cancel(run, reason)
-
     @property
     def in_progress(self) -> list[str]:
         """The runs that this process executes."""

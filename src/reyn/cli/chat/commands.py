@@ -163,7 +163,7 @@ class ChatCommands:
         if len(matching) != 1:
             self._echo(f"  ! no run `{run}` in the background; /runs lists them")
             return
-        self._conversation.runs.cancel(matching[0], "cancelled in the conversation")
+        self._runtime.cancel(matching[0], "cancelled in the conversation")
 
     def _skills(self, _: str) -> None:
         for line in self._view().skills:
