@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from reyn.lint import (
     acts,
-    conversations,
     decisions,
     errors_of_nodes,
     handoffs,
     instructions,
     nodes,
     requests,
-    state,
+    sharing,
     steps,
     structure,
 )
@@ -65,9 +64,9 @@ SKILL_RULES = (
     decisions.conditions_of_edges,
     steps.values_of_steps,
     nodes.fan_outs,
-    state.fields_of_state,
+    sharing.fields_of_state,
     errors_of_nodes.errors_of_nodes,
-    conversations.shared_transcripts,
+    sharing.shared_transcripts,
 )
 """Rules on the parts of a skill that could be read."""
 

@@ -17,9 +17,9 @@ from reyn.documents import Document, KeyPath, Severity
 from reyn.errors import Finding, SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.allowed_ops import check_allowed_op, check_must, members, must_groups, unknown_op_fix
+from reyn.skills.arrivals import with_error_types
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.edges import without_model
-from reyn.skills.error_types import with_error_types
 from reyn.skills.flow import impossible_paths
 from reyn.skills.folder import SkillFolder, is_inside_project
 from reyn.skills.front_matter import (
