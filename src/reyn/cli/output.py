@@ -201,11 +201,6 @@ def _file_list(files: Mapping[str, str]) -> str:
     return ", ".join([*listed, *more])
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 document`, `2 documents`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 _MIN_LAST = 24
 """The columns that the last cells of a table need. Where there are fewer, rows are blocks of lines."""
 

@@ -10,9 +10,10 @@ import msgspec
 from reyn.cli.groups import group
 from reyn.cli.interrupts import exit_on_sigterm
 from reyn.cli.options import json_option
-from reyn.cli.output import coloured, counted, reyn_command, table_lines
+from reyn.cli.output import coloured, reyn_command, table_lines
 from reyn.cli.project import open_existing_project
 from reyn.cli.writer import Report, out
+from reyn.texts import counted
 
 if TYPE_CHECKING:
     from reyn.packages import EnvironmentStatus

@@ -9,9 +9,10 @@ import msgspec
 
 from reyn.cli.groups import group
 from reyn.cli.options import json_option
-from reyn.cli.output import counted, short, table_lines, text_lines, time_of
+from reyn.cli.output import short, table_lines, text_lines, time_of
 from reyn.cli.project import open_existing_project, open_project, print_assumed_project
 from reyn.cli.writer import Report
+from reyn.texts import counted
 
 if TYPE_CHECKING:
     from reyn.retrieval import WriteReport
