@@ -19,6 +19,7 @@ SPIN = {"turn": ["turn", "end"]}
 MISSING = file("read", "missing.txt")
 COUNT = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}, "required": ["n"]}
 STATE = "state: {points: {sum: note.data.n}}\n"
+PYTHON = "permissions: {python: [{module: ./m.py, function: f}]}\n"
 WEIGH = 'graph:\n  roll: [weigh]\n  weigh: [{{when: "{rule}", to: roll}}, {{else: end}}]'
 
 
@@ -197,6 +198,15 @@ def test_a_phase_may_repeat_itself_while_another_one_makes_progress(tmp_path: Pa
     assert late.reason == "no progress: phase `check` gave the same artifact for the same input 3 times"
     assert project.is_sound()
     assert project.is_sound("late")
+
+
+def test_a_python_step_that_returns_the_same_is_no_progress(tmp_path: Path):
+    step = "preprocessor: [{python: {module: ./m.py, function: f, into: local.n}}]\n"
+    project = make(tmp_path, LOOP, phase_keys={"write": step}, skill_keys=PYTHON)
+    (tmp_path / "reyn/project/loop/m.py").write_text("def f(artifact):\n    return len(artifact['data']['text'])\n")
+    answers = [go("check", "done"), go("write", "more")] * 5
+    result = project.run("loop", answers, {"text": "more"})
+    assert result.reason == "no progress: phase `write` gave the same artifact for the same input 3 times"
 
 
 def test_another_model_starts_over(tmp_path: Path):

@@ -1,7 +1,9 @@
 """A project whose journal is on PostgreSQL: the command line, trust, and addresses that must not be printed."""
 
 import json
+from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -9,9 +11,12 @@ import pytest
 from reyn import SyncRuntime
 from reyn.cli.app import run_app
 from reyn.errors import StoreUnavailable
+from reyn.journal.listing import RunQuery
 from reyn.journal.postgres.address import JournalAddress
 from reyn.journal.postgres.journal import PostgresJournal
 from reyn.journal.postgres.link import unavailable
+from reyn.journal.postgres.run_list import postgres_source
+from reyn.journal.run_list import read_page
 from reyn.testing import ScriptedModel
 from tests.postgres.server import Server, database_of
 from tests.support import finish, go, write_skill
@@ -173,3 +178,33 @@ def test_an_index_is_shared_by_the_processes_of_a_project_and_belongs_to_it(
         PostgresJournal(JournalAddress(server.url(database_of(address)).replace("project=tests", "project=other"), ""))
     with SyncRuntime.open(project, journal=PostgresJournal(address)) as rt:
         assert (rt.project.drop_index("docs"), rt.project.indexes()) == (1, [])
+
+
+class Explained:
+    """A connection that records the plan of each query of a page."""
+
+    def __init__(self, address: JournalAddress) -> None:
+        self._connection = psycopg.connect(**address.parameters, options="-c search_path=reyn", autocommit=True)
+        self.plans: list[str] = []
+
+    def rows(self, text: str, values: Any = ()) -> list[Any]:
+        plan = self._connection.execute(f"EXPLAIN {text}", values).fetchall()
+        self.plans.append("\n".join(line for (line,) in plan))
+        return self._connection.execute(text, values).fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def test_words_that_few_runs_have_are_found_by_the_index_of_words(address: JournalAddress, server: Server):
+    words = "CASE WHEN n % 5000 = 0 THEN 'rare' ELSE 'common' END"
+    fill = f"INSERT INTO reyn.run_words SELECT n, to_tsvector('simple', {words}) FROM generate_series(1, 20000) AS n"
+    server.execute(fill, database=database_of(address))
+    server.execute("ANALYZE reyn.run_words", database=database_of(address))
+    with closing(Explained(address)) as link:
+        source = postgres_source(cast(Any, link))
+        read_page(source, RunQuery(search="rare"), 50, "")
+        assert "Index Scan on run_words_by_word" in link.plans[-1]
+        assert "Sort Key: ((w.run + 0)) DESC" in link.plans[-1]
+        read_page(source, RunQuery(search="common"), 50, "")
+        assert "+ 0" not in link.plans[-1]

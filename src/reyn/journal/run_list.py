@@ -33,7 +33,7 @@ class PageSource(NamedTuple):
         rows: Returns the rows of a query with `?` for each value.
         columns: The beginning of a query that selects heads of `runs r`.
         words: The table of words, joined to `runs r`.
-        key: Its key, which is that of the run.
+        key: Returns its key, which is that of the run, as an expression to order by for a value of the condition.
         match: The condition that it has words.
         to_match: Returns the value of this condition.
     """
@@ -41,7 +41,7 @@ class PageSource(NamedTuple):
     rows: Rows
     columns: str
     words: str
-    key: str
+    key: Callable[[str], str]
     match: str
     to_match: Callable[[Sequence[str]], str]
 
@@ -49,7 +49,7 @@ class PageSource(NamedTuple):
 def sqlite_source(rows: Rows) -> PageSource:
     """Return how SQLite is asked."""
     words = "run_words w CROSS JOIN runs r ON r.id = w.rowid"  # a cross join reads the words first
-    return PageSource(rows, _SELECT, words, "w.rowid", "w.run_words MATCH ?", _match)
+    return PageSource(rows, _SELECT, words, lambda _: "w.rowid", "w.run_words MATCH ?", _match)
 
 
 def has_words(rows: Rows) -> bool:
@@ -106,10 +106,12 @@ def _read(
     if query.top:
         conditions.append((_IS_TOP, ()))
     if query.search:
-        tables, order = source.words, f"{source.key} DESC"
-        conditions.append((source.match, (source.to_match(search_words(query.search)),)))
+        match = source.to_match(search_words(query.search))
+        key = source.key(match)
+        tables, order = source.words, f"{key} DESC"
+        conditions.append((source.match, (match,)))
         if cursor is not None:
-            conditions.append((f"{source.key} < ?", (cursor[2],)))
+            conditions.append((f"{key} < ?", (cursor[2],)))
     else:
         tables, order = "runs r", f"{started} DESC, r.run_id DESC"
         if cursor is not None:

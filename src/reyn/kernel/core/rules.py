@@ -16,6 +16,8 @@ from reyn.kernel.core.history import CompletedVisit
 from reyn.kernel.core.snapshot import POSTPROCESSOR, Ending, Output, PersonInput, Recovery, RunState
 
 _SETTLED = Recovery()
+_WITH_CLOCK = "python"
+"""The kind of op whose arguments have the time, so that they always differ; its result shows whether a visit does."""
 
 
 def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
@@ -384,7 +386,8 @@ def on_intent(state: RunState, body: Any) -> RunState:
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
     """An op with a request has no effect of its own: the kernel performs the request and records its intents."""
-    state = replace(state, visit=state.visit.with_op(body.args))
+    if body.op_kind != _WITH_CLOCK:
+        state = replace(state, visit=state.visit.with_op(body.args))
     return state if body.request is not None else on_intent(state, body)
 
 
