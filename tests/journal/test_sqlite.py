@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,21 @@ def test_read_only_mode_refuses_an_unmerged_wal(tmp_path: Path):
     with pytest.raises(StoreUnavailable, match="unmerged WAL"):
         SqliteJournal(tmp_path, is_read_only=True)
     journal.close()
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_a_process_left_that_was_killed_while_it_created_the_database_is_replaced(tmp_path: Path, is_link: bool):
+    victim = tmp_path / "victim.txt"
+    victim.write_text("of the user")
+    left = tmp_path / "state" / ".journal.db.new"
+    left.parent.mkdir()
+    left.symlink_to(victim) if is_link else left.write_bytes(b"half of it")
+    with closing(SqliteJournal(left.parent)) as journal:
+        journal.append("r", 0, events_after("r", [run_started("r")]), [NOTE])
+        assert [event.kind for event in journal.read("r")] == ["run_started"]
+    assert not left.exists()
+    assert not left.is_symlink()
+    assert victim.read_text() == "of the user"
 
 
 def test_planted_links_in_place_of_locks_are_not_followed(tmp_path: Path):

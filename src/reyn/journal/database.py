@@ -42,6 +42,7 @@ _FREE_SHARE = 10
 DATABASE_FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
 """The files that SQLite opens by path."""
 _ROLLBACK = f"{DATABASE}-journal"
+_NEW = f".{DATABASE}.new"
 _WAL_MODE = b"\x02\x02"
 _LOCK = "checkpoint.lock"
 
@@ -304,14 +305,17 @@ def _opened(folder: Path, *, is_read_only: bool) -> OpenFolder:
 def _create(folder: int) -> None:
     """Create an empty database that is in WAL mode from the beginning, so that it never has a rollback journal.
 
-    One that is found is planted. It can name a file that SQLite deletes.
+    A rollback journal that is found is planted: it can name a file that SQLite deletes. The caller holds the lock on
+    the folder, so a temporary file that is found is one of a process that was killed.
     """
+    with suppress(FileNotFoundError):
+        os.unlink(_NEW, dir_fd=folder)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("PRAGMA page_size = 8192")
         connection.execute("VACUUM")
         content = connection.serialize()
     # Bytes 18 and 19 of a database are the versions of its format for writing and reading: 2 is a WAL.
-    replace_in(folder, DATABASE, [content[:18], _WAL_MODE, content[20:]], mode=0o600)
+    replace_in(folder, DATABASE, [content[:18], _WAL_MODE, content[20:]], mode=0o600, temporary=_NEW)
 
 
 def _check_files(folder: OpenFolder, *, is_read_only: bool) -> tuple[int, int] | None:
