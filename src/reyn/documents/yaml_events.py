@@ -17,7 +17,7 @@ from reyn.documents.yaml_scalars import plain_scalar
 from reyn.errors import Finding
 from reyn.errors.codes import BAD_YAML
 
-MAX_NODES = 50_000
+_MAX_NODES = 50_000
 MAX_YAML_CHARACTERS = 1_000_000
 """The largest number of characters in all keys and values. A file without aliases has as many bytes at most."""
 MAX_YAML_KEY = 1_024
@@ -116,8 +116,8 @@ class _Builder:
 
     def _grow(self, size: _Extent, event: yaml.Event) -> None:
         grown = self._stack[-1].size = self._stack[-1].size.plus(size)
-        if grown.nodes > MAX_NODES:
-            self._fail(event, f"the file expands to more than {MAX_NODES} values")
+        if grown.nodes > _MAX_NODES:
+            self._fail(event, f"the file expands to more than {_MAX_NODES} values")
         if grown.characters > MAX_YAML_CHARACTERS:
             self._fail(event, f"the file expands to more than {MAX_YAML_CHARACTERS} characters")
 

@@ -15,7 +15,7 @@ from reyn.gateway.runs import GraphView, graph_view
 from reyn.journal.kinds import AGENT_PREFIX
 from reyn.skills.agents import Budget
 from reyn.skills.cases import TrialReport
-from reyn.skills.resolve import describe
+from reyn.skills.resolve import description_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,9 @@ class SkillView(msgspec.Struct):
 def list_skills(call: ApiCall) -> list[SkillItem]:
     """List the skills of the project and of the standard library."""
     library = call.site.runtime.project.library
-    return [SkillItem(name, shelf, describe(folder)) for name, shelf, folder in library if call.principal.sees(name)]
+    return [
+        SkillItem(name, shelf, description_of(folder)) for name, shelf, folder in library if call.principal.sees(name)
+    ]
 
 
 def _findings(folder: Path, found: list[Finding]) -> list[FindingView]:

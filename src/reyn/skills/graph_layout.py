@@ -74,15 +74,15 @@ def lay_out(skill: Skill) -> GraphLayout | None:
     return _Plane(skill, names, arrows).layout()
 
 
-class _Place:
+class _NodePlace:
     """What has a place in a row: a node, the label of an edge, or an edge that passes."""
 
     def __init__(self, left: float, right: float) -> None:
         self.left, self.right = left, right
         self.x = 0.0
         self.order = 0.0
-        self.above: list[_Place] = []
-        self.below: list[_Place] = []
+        self.above: list[_NodePlace] = []
+        self.below: list[_NodePlace] = []
 
 
 class _Plane:
@@ -90,7 +90,7 @@ class _Plane:
         self.skill, self.names, self.arrows = skill, names, arrows
         self.lines = {name: tuple(limited(line, _MAX_LINE) for line in node_lines(skill, name)) for name in names}
         self.layer = self._layers()
-        self.rows: list[list[_Place]] = [[] for _ in range(2 * max(self.layer.values()) + 1)]
+        self.rows: list[list[_NodePlace]] = [[] for _ in range(2 * max(self.layer.values()) + 1)]
         self.places = {name: self._node_place(name) for name in names}
         self.chains = {id(edge): self._chain(edge) for edge in arrows if edge.source != edge.target}
         self._order()
@@ -119,21 +119,21 @@ class _Plane:
 
     # -- what has a place ---------------------------------------------------------------------------------
 
-    def _node_place(self, name: str) -> _Place:
+    def _node_place(self, name: str) -> _NodePlace:
         half = self._width(name) / 2
         own = [edge for edge in self.arrows if edge.source == edge.target == name]
-        place = _Place(half, half + max([_COUNT, *(_SELF + _label_width(edge) for edge in own)]))
+        place = _NodePlace(half, half + max([_COUNT, *(_SELF + _label_width(edge) for edge in own)]))
         self.rows[2 * self.layer[name]].append(place)
         return place
 
-    def _chain(self, edge: Edge) -> list[_Place]:
+    def _chain(self, edge: Edge) -> list[_NodePlace]:
         """Return the places of an edge from its upper node to its lower one."""
         upper, lower = sorted((edge.source, edge.target), key=lambda name: self.layer[name])
         first, last = 2 * self.layer[upper], 2 * self.layer[lower]
         chain = [self.places[upper]]
         for row in range(first + 1, last):
             has_label = row == (last - 1 if edge.is_loop else first + 1)
-            place = _Place(_PASSING, _label_width(edge) if has_label else _PASSING)
+            place = _NodePlace(_PASSING, _label_width(edge) if has_label else _PASSING)
             self.rows[row].append(place)
             chain.append(place)
         chain.append(self.places[lower])
@@ -203,7 +203,7 @@ class _Plane:
         label = chain[labelled].x + _PASSING + 1, self.bottoms[first + labelled] - 5
         return PlacedEdge(edge, _label(edge), _curve(points), f"M{x:g} {y:g}l-4 {side}h8z", *label)
 
-    def _ends(self, edge: Edge, chain: list[_Place]) -> tuple[tuple[str, _Place], tuple[str, _Place]]:
+    def _ends(self, edge: Edge, chain: list[_NodePlace]) -> tuple[tuple[str, _NodePlace], tuple[str, _NodePlace]]:
         upper, lower = (edge.target, edge.source) if edge.is_loop else (edge.source, edge.target)
         return (upper, chain[1]), (lower, chain[-2])
 
@@ -221,16 +221,16 @@ def _label_width(edge: Edge) -> float:
     return _PASSING + max(24.0, len(_label(edge)) * _SMALL_CHAR + 4)
 
 
-def _number(row: list[_Place]) -> None:
+def _number(row: list[_NodePlace]) -> None:
     for number, place in enumerate(row):
         place.order = number - (len(row) - 1) / 2
 
 
-def _mean(places: list[_Place], name: str, default: float) -> float:
+def _mean(places: list[_NodePlace], name: str, default: float) -> float:
     return sum(getattr(place, name) for place in places) / len(places) if places else default
 
 
-def _spread(row: list[_Place], wanted: list[float]) -> None:
+def _spread(row: list[_NodePlace], wanted: list[float]) -> None:
     """Place a row near where its parts should be, without overlaps: between the places from the left and the right."""
     from_left, from_right = list(wanted), list(wanted)
     for at in range(1, len(row)):
@@ -243,7 +243,7 @@ def _spread(row: list[_Place], wanted: list[float]) -> None:
         place.x = (left + right) / 2
 
 
-def _port(node: _Place, beside: _Place, half: float) -> float:
+def _port(node: _NodePlace, beside: _NodePlace, half: float) -> float:
     """Return where an edge leaves or enters a node: as close to its next place as the side is long."""
     return min(max(beside.x, node.x - half), node.x + half)
 

@@ -346,7 +346,7 @@ def _on_shelf(path: str) -> tuple[str, str] | None:
     return None
 
 
-def describe(folder: Path) -> str:
+def description_of(folder: Path) -> str:
     """Return the description in the front matter of a skill: one broken skill must not break a list."""
     try:
         value = parse_front_matter(read_text(folder / "skill.md", "skill.md", inside=folder), "skill.md").value

@@ -119,7 +119,7 @@ def new_function(name: str) -> Report:
 def skills_command(name: str | None) -> Report:
     """List the skills of the project, or describe NAME: its input, output and phases."""
     from reyn.skills import Library
-    from reyn.skills.resolve import describe
+    from reyn.skills.resolve import description_of
 
     if name is not None:
         skill = _load(name)
@@ -134,7 +134,7 @@ def skills_command(name: str | None) -> Report:
         texts = {key: ", ".join(value) if isinstance(value, list) else value for key, value in fields.items()}
         return Report(fields, [f"{key:<12} {text}" for key, text in texts.items() if text])
     library = Library(project_root())
-    rows = [{"name": found, "shelf": shelf, "description": describe(folder)} for found, shelf, folder in library]
+    rows = [{"name": found, "shelf": shelf, "description": description_of(folder)} for found, shelf, folder in library]
     width = max(len(row["name"]) for row in rows)
     return Report(rows, (f"{row['name']:<{width}}  {row['shelf']:<8}  {row['description']}" for row in rows))
 
