@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn import SyncRuntime
-from reyn.chat import Reply
-from reyn.cli.chat.printing import TerminalPrinter
+from reyn.chat import QuestionAsked, Reply
+from reyn.cli.chat.printing import TerminalPrinter, describe
 from reyn.cli.chat.terminal import status_text
 from reyn.cli.writer import Styled, wrapped
-from reyn.journal.kinds import Charge
+from reyn.journal.kinds import Charge, Question
 from tests.chat.support import recorded_replies, reply, run_skill, skills, start_skill
 from tests.cli.support import Terminal, write_answers
 from tests.support import act, file, finish, question
@@ -159,6 +159,16 @@ def test_the_status_line_has_a_clock_and_fits(
     assert text[2] == ":"
     assert text.endswith("replying (12,345 characters); Ctrl-C stops")
     assert ("open" in text) == bool(questions)
+
+
+@pytest.mark.parametrize(
+    ("schema", "replies"),
+    [({"enum": ["yes", "no"]}, ["yes", "no"]), ({"type": "boolean"}, ["true", "false"]), ({"type": "string"}, [])],
+)
+def test_a_question_shows_the_replies_that_a_number_selects(schema: dict[str, Any], replies: list[str]):
+    first, *others = describe(QuestionAsked("r", Question("1", "question", "Send it?", schema), 1, "letter"))
+    assert first == "  ? question: Send it?"
+    assert others == [f"      {number}. {reply}" for number, reply in enumerate(replies, start=1)]
 
 
 # -- long lines ---------------------------------------------------------------------------------------

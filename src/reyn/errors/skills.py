@@ -99,7 +99,7 @@ class ManifestInvalid(SkillError, code="RYN150"):
 class FunctionInvalid(SkillError, code="RYN160"):
     """A Python function cannot be a skill or a tool, because of its signature, a type or its docstring."""
 
-    hint = "Change the signature, the type or the docstring that the message names."
+    hint = "Change the signature, the type, the docstring or the option that the message names."
 
 
 class FunctionNotFound(SkillError, code="RYN161"):

@@ -25,7 +25,7 @@ from reyn.chat import (
 from reyn.cli.output import short, text_lines
 from reyn.cli.people import question_lines
 from reyn.cli.writer import out, styled
-from reyn.journal.family import edited_field
+from reyn.journal.family import edited_field, offered_replies
 from reyn.texts import one_line
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _describe_question(item: QuestionAsked) -> list[str]:
     lines = [f"  ? {first}", *(f"    {line}" for line in others)]
     if wait.must_be_named:
         return [*lines, f"    {_how_to_name(wait, item.number)}"]
-    return lines + [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
+    return lines + [f"      {number}. {short(one)}" for number, one in enumerate(offered_replies(wait), start=1)]
 
 
 def _how_to_name(wait: Question, number: int) -> str:
