@@ -9,9 +9,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests have their files in memory if it has room for them: on a disk, most of their time would be spent in `fsync`.
 MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'END {print $$4}')" -gt 2000000 2> /dev/null && echo /dev/shm)
 quick test test-all cover fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
-# Tests wait for the processes that they start, so there is one more than there are cores.
-WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# Tests wait for the processes that they start, so there is one more than there are cores; the quick ones start none.
+WORKERS = $(shell echo $$(( $(CORES) + 1 )))
+quick: WORKERS = $(CORES)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: setup demo quick test test-all check cover bench chaos chaos-cluster fuzz docs lock clean
 
@@ -60,7 +62,8 @@ SLOW := examples contributing mcp sandbox functions/test_configured_tools.py fun
 	kernel/test_local_values.py kernel/test_node_errors.py kernel/test_loops.py kernel/test_shared_histories.py \
 	kernel/test_ends_of_visits.py models/test_thoughts.py journal/test_replaced.py journal/test_threads.py ops/test_skill_drafts.py \
 	retrieval/test_passages.py permissions/test_live_rules.py functions/test_partials.py context/test_field_order.py \
-	cli/test_loading.py cli/test_usage.py lint/test_before_runs.py gateway/test_access.py test_routing.py
+	cli/test_loading.py cli/test_usage.py lint/test_before_runs.py lint/test_broken_nodes.py gateway/test_access.py \
+	gateway/test_guide.py functions/test_turns.py runtime/test_watch.py functions/test_image_parameters.py test_routing.py
 quick: setup
 	$(PYTEST) -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))
