@@ -53,7 +53,8 @@ def check_allowed_op(
 def unknown_op_fix(kind: str, known: Iterable[str]) -> str:
     """Return how to correct an unknown op kind: a tool of an MCP server may only wait for its acceptance."""
     known = tuple(known)
-    if (op := kind.partition(".")[0]) in known:  # a form of an op, as `must` names it
+    op = kind.partition(".")[0]
+    if op in known and not any(one.startswith(f"{op}.") for one in known):  # a form, where only ops are known
         return f"write `{op}`, which allows all of its forms; permissions limit what they may act on"
     near = nearest(kind, known)
     prefix, _, server = kind.partition("/")[0].partition(":")
