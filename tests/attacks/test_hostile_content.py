@@ -70,6 +70,18 @@ def workers() -> Iterator[None]:
 # -- pages --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("elements", ["div", "b", "ul li", "table tr td"])
+def test_text_that_is_nested_too_deep_is_missing_and_reported(workers: None, elements: str):
+    names = elements.split()
+    for levels in (1, 100, *range(490 // len(names), 502 // len(names) + 2), 700):
+        start = "".join(f"<{name}>" for name in names) * levels
+        end = "".join(f"</{name}>" for name in reversed(names)) * levels
+        page = convert(f"<html><body><p>first</p>{start}deep{end}<p>last</p></body></html>")
+        assert "first" in page.text
+        assert "deep" in page.text or page.is_truncated, levels
+        assert page.is_truncated == (len(names) * levels > 497), levels
+
+
 def test_a_page_that_takes_too_long_ends_at_the_limit_and_its_process_with_it(workers: None):
     before, started = children(), time.monotonic()
     with pytest.raises(ContentFailed, match="takes more than 1 seconds") as failed:

@@ -82,6 +82,10 @@ async def convert_html(html: str, path: str) -> str:
         page = await WORKERS.to_markdown(html, "", most=_MAX_TEXT, seconds=_CONVERT_SECONDS)
     except (ContentFailed, SandboxStartFailed) as error:
         raise DocumentUnreadable(f"`{path}`: {error}") from error
+    if page.is_truncated:
+        raise DocumentUnreadable(
+            f"`{path}` is nested too deep to be converted, or has more than {_MAX_TEXT:,} characters"
+        )
     return page.text
 
 

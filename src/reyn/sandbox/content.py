@@ -41,7 +41,7 @@ class ContentFailed(Exception):
 
 
 class MarkdownPage(NamedTuple):
-    """A page as Markdown, its title, and whether the text was longer than asked for."""
+    """A page as Markdown, its title, and whether text is missing: it is longer than asked for, or nested too deep."""
 
     text: str
     title: str

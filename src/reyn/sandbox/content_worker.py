@@ -51,15 +51,19 @@ def to_markdown(html: str, request: dict[str, Any]) -> tuple[dict[str, Any], byt
             inline_data_media="alt_text_only",
             max_depth=request["depth"],
         )
-        result = converter.convert(VisiblePage(html).text(), options)
+        page = VisiblePage(html)
+        result = converter.convert(page.text(), options)
     except Exception as error:  # noqa: BLE001 - becomes the answer
         return {"error": type(error).__name__}, b""
     title = getattr(getattr(result.metadata, "document", None), "title", None) or ""
     text = without_front_matter(result.content or "")
-    answer = {"title": str(title)[:1_000], "truncated": len(text) > request["most"]}
+    is_too_deep = page.depth + _ADDED >= request["depth"]  # the converter leaves out what is deeper
+    answer = {"title": str(title)[:1_000], "truncated": is_too_deep or len(text) > request["most"]}
     return answer, text[: request["most"]].encode("utf-8", "replace")
 
 
+_ADDED = 2
+"""The elements `html` and `body` around each page."""
 _TOKEN = re.compile(
     r"""<!--(?:-?>|.*?(?:--!?>|\Z))|<(?:[!?]|/(?![a-z]))[^>]*>?|</(?P<end>[a-z][^\s/>]*+)[^>]*>?"""
     r"""|<(?P<start>[a-z][^\s/>]*+)"""
@@ -109,6 +113,8 @@ class VisiblePage:
         self._html = html
         self._pieces: list[str] = []
         self._copied = 0
+        self.depth = 0
+        """How deep its elements are nested."""
         self._open: list[str] = []
         self._count: dict[str, int] = {}
         self._hidden = -1
@@ -145,6 +151,7 @@ class VisiblePage:
                 self._copied = token.end()
             return token.end()
         self._open.append(name)
+        self.depth = max(self.depth, len(self._open))
         self._count[name] = self._count.get(name, 0) + 1
         if is_hidden or (shows_tag and self._hidden < 0):
             self._pieces.append(self._html[self._copied : begin])
