@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reyn.skills.drawing import to_dot, to_mermaid, to_text
+from reyn.skills.drawing import to_mermaid, to_text
+from reyn.skills.graph_svg import to_svg
 from tests.kernel.support import Project
 from tests.rules import claim, write_rules
 from tests.support import finish, load_skill
@@ -209,7 +210,7 @@ def test_a_graph_shows_rules_in_every_format(tmp_path: Path):
     mermaid = to_mermaid(skill)
     assert 'n0{"decide"}' in mermaid
     assert 'n0 -->|"claim: [1. data.amount #lt; 50.0]"| n1' in mermaid
-    assert 'n0 [label="decide" shape=diamond]' in to_dot(skill)
+    assert "decide (rules)</title>" in to_svg(skill)
 
 
 PAY = (

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from reyn.lint import lint_skill
-from reyn.skills.drawing import to_dot, to_mermaid, to_text
+from reyn.skills.drawing import to_mermaid, to_text
+from reyn.skills.graph_svg import to_svg
 from tests.kernel.test_node_errors import write_pay
 from tests.support import load_skill
 
@@ -103,7 +104,7 @@ def test_handlers_are_drawn_and_no_model_is_offered_them(tmp_path: Path):
     assert "▶ ask (node_error): on error payment_declined, busy\n" in to_text(skill)
     assert "▶ refund (node_error): on error *\n" in to_text(skill)
     assert "node_error: on error *" in to_mermaid(skill)
-    assert "node_error: on error *" in to_dot(skill)
+    assert "node_error: on error *" in to_svg(skill)
 
 
 def test_a_model_cannot_choose_a_node_that_takes_errors_alone(tmp_path: Path):

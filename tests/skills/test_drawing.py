@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.cli.commands.authoring import graph_command
-from reyn.errors import GraphvizUnavailable
+from reyn.errors import GraphTooLarge
 from reyn.skills import ArtifactType, Phase, Skill
-from reyn.skills.drawing import edges, nodes, to_dot, to_mermaid, to_svg, to_text
+from reyn.skills.drawing import edges, nodes, to_mermaid, to_text
+from reyn.skills.graph_svg import to_svg
 from tests.support import load_skill, write_skill
 
 
@@ -48,10 +46,13 @@ def listed_edges(text: str) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def dot_edges(source: str) -> list[tuple[str, str]]:
-    names = dict(re.findall(r'^ +(n\d+) \[label="(.*?)"', source, re.MULTILINE))
-    arrows = re.findall(r"^ +(n\d+) -> (n\d+) \[", source, re.MULTILINE)
-    return sorted((names[one], names[two]) for one, two in arrows)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def svg_edges(source: str) -> list[tuple[str, str]]:
+    titles = (group.findtext(f"{SVG}title", "") for group in ElementTree.fromstring(source).iter(f"{SVG}g"))
+    arrows = (title.partition(": ")[0].partition(" → ") for title in titles)
+    return sorted((one, two) for one, arrow, two in arrows if arrow)
 
 
 def mermaid_edges(source: str) -> list[tuple[str, str]]:
@@ -80,7 +81,7 @@ GRAPHS = {
 def test_every_format_has_every_edge_once(graph: dict[str, list[str]]):
     skill = make(graph)
     text = to_text(skill)
-    assert listed_edges(text) == dot_edges(to_dot(skill)) == mermaid_edges(to_mermaid(skill)) == pairs(skill)
+    assert listed_edges(text) == svg_edges(to_svg(skill)) == mermaid_edges(to_mermaid(skill)) == pairs(skill)
     assert text.startswith(f"● entry ─▶ {skill.entry} (note)\n")
 
 
@@ -119,10 +120,9 @@ def test_mermaid_ids_are_not_keywords():
 
 
 def test_special_characters_are_escaped():
-    skill = make({"a": ["end"]}, a='<b> & "c" #1')
+    skill = make({"a": ["b"], "b": ["end"]}, b='<b> & "c" #1')
     assert '"#lt;b#gt; #amp; #quot;c#quot; #35;1"' in to_mermaid(skill)
-    assert r'label="<b> & \"c\" #1"' in to_dot(skill)
-    assert r'label="x\\"' in to_dot(make({"a": ["end"]}, a="x\\"))
+    assert "&lt;b&gt; &amp; &quot;c&quot; #1</text>" in to_svg(skill)
 
 
 STATEMENTS = (
@@ -137,81 +137,32 @@ STATEMENTS = (
 
 @pytest.mark.parametrize("text", STATEMENTS)
 def test_no_text_of_a_skill_is_a_statement_or_markup_of_a_drawing(text: str):
-    """Pages show Mermaid as HTML, and `dot` loads images and writes links. A text is a label, whatever it has."""
+    """Pages show Mermaid as HTML, and SVG can have scripts and links. A text is a label, whatever it has."""
     plain, skill = (make({"a": ["b", "end"], "b": ["end"]}, a=one) for one in ("note", text))
-    for draw, label in ((to_mermaid, r'"[^"]*"'), (to_dot, r'"(?:\\.|[^"\\])*"')):
-        shapes = [re.sub(label, "", draw(one)) for one in (plain, skill)]
-        assert shapes[0] == shapes[1]
+    shapes = [re.sub(r'"[^"]*"', "", to_mermaid(one)) for one in (plain, skill)]
+    assert shapes[0] == shapes[1]
+    elements = [[shape.tag for shape in ElementTree.fromstring(to_svg(one)).iter()] for one in (plain, skill)]
+    assert elements[0] == elements[1]
     drawn = to_mermaid(skill).replace("<br/>", "")
     assert not {"<", "`", "&"} & {*drawn.replace("-->", "")}
 
 
-def test_dot_shows_loops_dashed_and_other_skills_with_a_double_border():
-    drawing = to_dot(make({"a": ["a", "@b"], "@b": ["end"]}))
-    assert [line.endswith("style=dashed]") for line in drawing.splitlines() if " -> n" in line] == [
-        False,
-        True,
-        False,
-        False,
-    ]
-    assert '  n1 [label="@b" shape=box peripheries=2]\n' in drawing
+def test_svg_shows_loops_and_other_skills_dashed():
+    drawing = ElementTree.fromstring(to_svg(make({"a": ["a", "@b"], "@b": ["end"]})))
+    dashed = {
+        group.findtext(f"{SVG}title", "").partition(":")[0]
+        for group in drawing.iter(f"{SVG}g")
+        if any("stroke-dasharray" in shape.attrib for shape in group)
+    }
+    assert dashed == {"a → a", "@b (skill)"}
 
 
-FAKE = """#!{python}
-import sys
-source = sys.stdin.read()
-{answer}
-"""
-
-
-@pytest.fixture
-def dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Make a program that stands in for `dot` the only one of that name."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", str(programs))
-
-    def install(answer: str) -> None:
-        path = programs / "dot"
-        path.write_text(FAKE.format(python=sys.executable, answer=answer))
-        path.chmod(0o755)
-
-    return install
-
-
-def test_dot_gets_no_credentials(dot: Callable[[str], None], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SOME_API_KEY", "value-of-a-key")
-    dot("import os; print(sorted(os.environ), os.environ.get('PATH'))")
-    drawn = to_svg(make({"a": ["end"]}))
-    assert "PATH" in drawn
-    assert "SOME_API_KEY" not in drawn
-
-
-def test_svg_is_what_dot_makes_of_the_graph(dot: Callable[[str], None]):
-    dot("print('<svg>', sys.argv[1:], len(source), '</svg>')")
-    skill = make({"a": ["end"]})
-    assert to_svg(skill) == f"<svg> ['-Tsvg'] {len(to_dot(skill))} </svg>\n"
-
-
-def test_svg_without_dot_is_an_error_that_names_graphviz(dot: Callable[[str], None]):
-    with pytest.raises(GraphvizUnavailable, match="no program `dot`"):
-        to_svg(make({"a": ["end"]}))
-    assert "Install Graphviz" in (GraphvizUnavailable.hint or "")
-
-
-def test_an_error_of_dot_is_reported_with_its_reason(dot: Callable[[str], None]):
-    dot("sys.exit('no layout engine')")
-    with pytest.raises(GraphvizUnavailable, match="does not draw the graph: no layout engine"):
-        to_svg(make({"a": ["end"]}))
-
-
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
-def test_graphviz_draws_every_edge(graph: dict[str, list[str]]):
-    skill = make(graph)
-    drawing = ElementTree.fromstring(to_svg(skill))
-    groups = [one for one in drawing.iter("{http://www.w3.org/2000/svg}g") if one.get("class") == "edge"]
-    assert len(groups) == len(pairs(skill)) + 1  # and the one into the entry
+def test_a_graph_that_is_too_large_for_svg_is_an_error_that_names_other_formats():
+    line = {f"n{number}": [f"n{number + 1}"] for number in range(500)} | {"n500": ["end"]}
+    with pytest.raises(GraphTooLarge, match="at most 150 nodes and 400 edges") as refused:
+        to_svg(make(line))
+    assert "Mermaid" in (refused.value.hint or "")
+    assert len(to_svg(make({f"n{number}": [f"n{number + 1}", "n0"] for number in range(100)} | {"n100": []}))) > 50_000
 
 
 def test_a_graph_without_an_end_can_be_drawn():
@@ -229,7 +180,7 @@ def skills(draw: st.DrawFn) -> Skill:
 
 @given(skills())
 def test_any_graph_can_be_traced_in_every_format(skill: Skill):
-    assert listed_edges(to_text(skill)) == dot_edges(to_dot(skill)) == mermaid_edges(to_mermaid(skill)) == pairs(skill)
+    assert listed_edges(to_text(skill)) == svg_edges(to_svg(skill)) == mermaid_edges(to_mermaid(skill)) == pairs(skill)
 
 
 @given(skills())
@@ -242,7 +193,7 @@ def test_equal_skills_give_equal_drawings(skill: Skill):
         skill.final_output,
     )
     assert other == skill
-    for draw in (to_text, to_mermaid, to_dot):
+    for draw in (to_text, to_mermaid, to_svg):
         assert draw(other) == draw(skill)
 
 
@@ -277,7 +228,7 @@ def test_the_texts_of_edges_are_labels_in_every_format(tmp_path: Path):
     folder = write_skill(tmp_path, "texts", {"a": {"b": 'is "good"', "end": "is bad"}, "b": ["end"]})
     skill = load_skill(folder)
     assert '-->|"note: is #quot;good#quot;"|' in to_mermaid(skill)
-    assert r'[label="note: is \"good\""]' in to_dot(skill)
+    assert "a → b: note: is &quot;good&quot;</title>" in to_svg(skill)
     assert '├─▶ b (note): is "good"\n' in to_text(skill)
 
 
@@ -296,7 +247,7 @@ def test_a_fan_out_names_its_branches_in_every_format(tmp_path: Path):
     assert [*nodes(skill)] == ["split", "last", "end"]
     assert "split\n  │ one ⇉ write (note)\n  │ two ⇉ @other, need any\n  └─▶ last (pair)\n" in to_text(skill)
     assert '[/"split<br/>one ⇉ write (note)<br/>two ⇉ @other, need any"\\]' in to_mermaid(skill)
-    assert '[label="split\\none ⇉ write (note)\\ntwo ⇉ @other, need any" shape=trapezium]' in to_dot(skill)
+    assert all(f">{line}</text>" in to_svg(skill) for line in ("split", "one ⇉ write (note)", "two ⇉ @other, need any"))
 
 
 def test_the_state_what_ops_fill_and_failures_of_branches_are_drawn_in_every_format(tmp_path: Path):
@@ -316,10 +267,10 @@ def test_the_state_what_ops_fill_and_failures_of_branches_are_drawn_in_every_for
     (folder / "phases/write.md").write_text("---\ntype: phase\nname: write\ninput: note\n---\nWrite.\n")
     skill = load_skill(folder)
     state = ["state notes: append note, max 3", "state pair: latest pair"]
-    text, mermaid, dot = to_text(skill), to_mermaid(skill), to_dot(skill)
+    text, mermaid, svg = to_text(skill), to_mermaid(skill), to_svg(skill)
     assert text.startswith(f"● entry ─▶ split (note)\n  │ {state[0]}\n  │ {state[1]}\nsplit\n")
     assert "  │ one ⇉ write (note), collect failures\n" in text
     assert "last\n  │ fill text from ops.file.write.path\n" in text
     assert f'start(["entry<br/>{state[0]}<br/>{state[1]}"])' in mermaid
-    assert f'state [label="{state[0]}\\n{state[1]}" shape=note]' in dot
-    assert all("fill text from ops.file.write.path" in drawn for drawn in (mermaid, dot))
+    assert all(f">{line}</text>" in svg for line in state)
+    assert all("fill text from ops.file.write.path" in drawn for drawn in (mermaid, svg))

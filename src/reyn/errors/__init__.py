@@ -11,7 +11,7 @@ code is never reused.
     │   ├── FixImpossible          RYN104
     │   ├── AgentNotFound          RYN105
     │   ├── MemoryNotFound         RYN106
-    │   ├── GraphvizUnavailable    RYN107
+    │   ├── GraphTooLarge          RYN107
     │   ├── AgentSkillInvalid      RYN430
     │   ├── SkillNotExportable     RYN431
     │   ├── SkillPlanInvalid       RYN432

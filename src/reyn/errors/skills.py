@@ -27,10 +27,10 @@ class MemoryNotFound(SkillError, code="RYN106"):
     hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
 
 
-class GraphvizUnavailable(SkillError, code="RYN107"):
-    """A graph cannot be drawn as SVG: the program `dot` is not installed, or reports an error."""
+class GraphTooLarge(SkillError, code="RYN107"):
+    """A graph has too many nodes or edges to be drawn as SVG."""
 
-    hint = "Install Graphviz, or draw the graph as text or Mermaid."
+    hint = "Draw the graph as text or Mermaid."
 
 
 class AgentSkillInvalid(SkillError, code="RYN430"):

@@ -1,18 +1,11 @@
-"""Draw the graph of a skill: a listing, the source of a Mermaid flowchart, or SVG.
-
-The program `dot` of Graphviz lays out SVG. The other formats need nothing but the skill.
-"""
+"""List the graph of a skill, and write it as the source of a Mermaid flowchart. `graph_svg` draws it."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 
 import msgspec
 
-from reyn.errors import GraphvizUnavailable
 from reyn.skills.error_settings import NODE_ERROR
 from reyn.skills.fan_out import phases_of_branches
 from reyn.skills.graph import handlers_of, may_finish, successors
@@ -20,7 +13,6 @@ from reyn.skills.step_types import AnyStep, CheckExpression, PythonCall, RunOp
 from reyn.skills.values import END, Branch, Skill
 
 _START = ""  # the source of the edge into the entry; no phase has this name
-_TIMEOUT = 60
 _MERMAID_SHAPES = {
     "phase": '["{}"]',
     "skill": '[["{}"]]',
@@ -30,13 +22,6 @@ _MERMAID_SHAPES = {
 }
 _MERMAID_ENTITIES = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;"})
 """What labels would read as the end of a text, as HTML, or as Markdown."""
-_DOT_SHAPES = {
-    "phase": "shape=box",
-    "skill": "shape=box peripheries=2",
-    "rules": "shape=diamond",
-    "fan_out": "shape=trapezium",
-    "end": "shape=doublecircle",
-}
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -205,60 +190,6 @@ def to_mermaid(skill: Skill) -> str:
         arrow = "-.->" if edge.is_loop else "-->"
         lines.append(f"    {ids.get(edge.source, 'start')} {arrow}{label} {ids[edge.target]}")
     return "\n".join(lines) + "\n"
-
-
-def to_dot(skill: Skill) -> str:
-    """Return the graph in the language of Graphviz."""
-
-    def quote(text: str) -> str:
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'.replace("\n", "\\n")
-
-    ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
-    lines = [
-        f"digraph {quote(skill.name)} {{",
-        '  node [fontname="monospace" fontsize=13]',
-        '  edge [fontname="monospace" fontsize=11]',
-        '  start [shape=circle style=filled fillcolor=black width=0.15 label="" tooltip="entry"]',
-    ]
-    if skill.state:
-        lines.append(f"  state [label={quote(chr(10).join(state_lines(skill)))} shape=note]")
-    for node, name in ids.items():
-        title = quote("\n".join([node, *node_lines(skill, node)]))
-        lines.append(f"  {name} [label={title} {_DOT_SHAPES[node_kind(skill, node)]}]")
-    for edge in (_entry_edge(skill), *edges(skill)):
-        style = " style=dashed" if edge.is_loop else ""
-        lines.append(f"  {ids.get(edge.source, 'start')} -> {ids[edge.target]} [label={quote(edge.label)}{style}]")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-_DOT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "FONTCONFIG_FILE", "FONTCONFIG_PATH")
-"""The environment of `dot`, which needs no credentials."""
-
-
-def to_svg(skill: Skill) -> str:
-    """Return the graph as SVG.
-
-    Raises:
-        GraphvizUnavailable: The program `dot` is not installed, or does not draw it.
-    """
-    program = shutil.which("dot")
-    if program is None:
-        raise GraphvizUnavailable("SVG needs Graphviz: there is no program `dot`")
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments
-            [program, "-Tsvg"],
-            input=to_dot(skill).encode(),
-            capture_output=True,
-            check=True,
-            timeout=_TIMEOUT,
-            env={name: os.environ[name] for name in _DOT_VARIABLES if name in os.environ},
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", None) or b""
-        reason = output.decode(errors="replace").strip().partition("\n")[0] or str(error)
-        raise GraphvizUnavailable(f"`{program}` does not draw the graph: {reason}") from error
-    return done.stdout.decode()
 
 
 def _entry_edge(skill: Skill) -> Edge:

@@ -1,7 +1,7 @@
 """Place the nodes and edges of a skill's graph: layers of nodes from the entry, and a row of labels between two.
 
 An edge has a place of its own in each row that it passes, so that it crosses no node and no label. A loop is placed
-as if it led down. Notebooks and web pages draw what is returned here.
+as if it led down. Notebooks, web pages and `reyn graph` draw what is returned here.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class GraphLayout(NamedTuple):
     edges: list[PlacedEdge]
 
 
-def lay_out(skill: Skill) -> GraphLayout | None:
-    """Return the places of a graph; `None` if it is too large to be read as a drawing."""
-    if len(skill.graph) > MAX_NODES:
+def lay_out(skill: Skill, max_nodes: int = MAX_NODES, max_edges: int = MAX_EDGES) -> GraphLayout | None:
+    """Return the places of a graph; `None` if it has too many nodes or edges, by default to be read on a page."""
+    if len(skill.graph) > max_nodes:
         return None
     names, arrows = nodes(skill), edges(skill)
-    if len(names) > MAX_NODES or len(arrows) > MAX_EDGES:
+    if len(names) > max_nodes or len(arrows) > max_edges:
         return None
     return _Plane(skill, names, arrows).layout()
 

@@ -1,6 +1,6 @@
-"""Draw the graph of a skill as SVG for a notebook, with the path of a run, and list a large one.
+"""Draw the graph of a skill as SVG: a file, or a part of a notebook with the path of a run; list a large one there.
 
-It needs no program and no script. `graph_layout` places nodes and edges; `to_svg` in `drawing` uses Graphviz.
+It needs no program and no script. `graph_layout` places nodes and edges.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ from copy import copy
 import msgspec
 
 from reyn.cells import ACCENT, MAX_LINES, Html, MimeBundle, bundle, element, limited, mimebundle, preformatted
-from reyn.skills.drawing import to_text
+from reyn.errors import GraphTooLarge
+from reyn.skills.drawing import state_lines, to_text
 from reyn.skills.graph_layout import GraphLayout, PlacedEdge, PlacedNode, lay_out
 from reyn.skills.values import END, Skill
 
-_MAX_LISTED, _MAX_NUMBERS = 5_000, 3
+_MAX_LISTED, _MAX_NUMBERS, _MAX_STATE = 5_000, 3, 60
+_FONT = "font: 13px monospace"
+_SMALL_CHAR = 6.7
 _SMALL = 11
+_MAX_FILE_NODES, _MAX_FILE_EDGES = 150, 400
+"""A file can be larger than a page."""
 
 
 class VisitedEdge(msgspec.Struct):
@@ -61,11 +66,24 @@ class VisitedPath:
         return other
 
 
+def to_svg(skill: Skill) -> str:
+    """Return the graph as an SVG file.
+
+    Raises:
+        GraphTooLarge: It has too many nodes or edges.
+    """
+    layout = lay_out(skill, _MAX_FILE_NODES, _MAX_FILE_EDGES)
+    if layout is None:
+        raise GraphTooLarge(f"a drawing has at most {_MAX_FILE_NODES} nodes and {_MAX_FILE_EDGES} edges")
+    page = {"xmlns": "http://www.w3.org/2000/svg", "style": f"{_FONT}; color: black; background: white"}
+    return f"{_drawing(layout, skill, VisitedPath(), page)}\n"
+
+
 def graph_html(skill: Skill, path: VisitedPath | None = None) -> Html:
     """Return the graph with a path; of a graph that is too large to draw, a list."""
     path = path or VisitedPath()
     if (layout := lay_out(skill)) is not None:
-        return _drawing(layout, skill.entry, path)
+        return _drawing(layout, skill, path, {"style": f"{_FONT}; max-width: none; color: inherit"})
     if not path.nodes:
         return preformatted("\n".join(_listing(skill, MAX_LINES)))
     listed = [f"{name}  {count:,}x" for name, count in list(path.nodes.items())[:MAX_LINES]]
@@ -81,12 +99,16 @@ def _listing(skill: Skill, most: int) -> list[str]:
     return [*lines[:most], f"… {len(skill.graph):,} nodes in all"] if len(lines) > most else lines
 
 
-def _drawing(layout: GraphLayout, entry: str, path: VisitedPath) -> Html:
+def _drawing(layout: GraphLayout, skill: Skill, path: VisitedPath, attributes: dict[str, str]) -> Html:
+    """Draw nodes and edges, and the state below them."""
     ordered = sorted(layout.edges, key=lambda one: (one.edge.source, one.edge.target) in path.edges)
-    parts = [_edge(one, path) for one in ordered] + [_node(one, entry, path) for one in layout.nodes]
-    style = "font: 13px monospace; max-width: none; color: inherit"
-    size = {"viewBox": f"0 0 {layout.width:g} {layout.height:g}", "width": layout.width, "height": layout.height}
-    return element("svg", *parts, role="img", style=style, **size)
+    parts = [_edge(one, path) for one in ordered] + [_node(one, skill.entry, path) for one in layout.nodes]
+    state = [limited(line, _MAX_STATE) for line in state_lines(skill)]
+    parts += [_text(5, layout.height + 15 * row, line, "start", _SMALL) for row, line in enumerate(state)]
+    width = max([layout.width, *(10 + _SMALL_CHAR * len(line) for line in state)])
+    height = layout.height + 15 * len(state)
+    size = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
+    return element("svg", *parts, role="img", **attributes, **size)
 
 
 def _node(node: PlacedNode, entry: str, path: VisitedPath) -> Html:

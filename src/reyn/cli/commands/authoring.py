@@ -197,9 +197,10 @@ def graph_command(skill: str, format: str) -> Report:
     """Draw the graph of SKILL: phases, transitions and ends.
 
     SKILL is a name, or a path that contains a slash. Each arrow has the artifact type that is passed on, and when to
-    choose it. `↺`, or a dashed line, leads back to an earlier phase. `@` marks another skill. SVG needs Graphviz.
+    choose it. `↺`, or a dashed line, leads back to an earlier phase. `@` marks another skill.
     """
-    from reyn.skills.drawing import edges, node_kind, nodes, to_mermaid, to_svg, to_text
+    from reyn.skills.drawing import edges, node_kind, nodes, to_mermaid, to_text
+    from reyn.skills.graph_svg import to_svg
 
     loaded = _load(skill)
     drawn = [{"name": node, "kind": node_kind(loaded, node)} for node in nodes(loaded)]
