@@ -12,7 +12,7 @@ from tests.gateway.browser import CHROMIUM, FLAGS, NAMED, Site
 from tests.support import two_phases, write_skill
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while a browser is open, no other test of the process can start an event loop
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
