@@ -77,7 +77,7 @@ test: check $(VENV)/openai-2/ready
 	PYTHONPATH=$(VENV)/openai-2 $(PYTEST) $(addprefix tests/models/test_,openai.py openai_tools.py cancelling.py conformance.py litellm.py) \
 		tests/models/test_providers.py -k "not anthropic and not gemini and not local"
 
-# All cases of the tests that are marked `sampled`, of which `make test` has some; CI runs it after `make test`.
+# All cases of the tests that are marked `sampled`, of which `make test` has some. `.ci/run` runs a part of it after `make test`.
 test-all: setup
 	ALL_CASES=1 $(PYTEST) tests/kernel/kill
 	ALL_CASES=1 $(PYTEST) -m sampled --ignore=tests/kernel/kill

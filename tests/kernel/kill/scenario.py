@@ -68,8 +68,6 @@ class Stuck(Exception):
 
 def answer_to(wait: Any) -> Any:
     """Return what the user answers: a deletion and a first draft are not approved, everything else is."""
-    if wait.reason == "retry":
-        return "now"
     if wait.reason == "decision":
         return {"decision": "reject", "remark": "again"} if '"first draft"' in wait.message else "approve"
     if wait.reason != "approval":
@@ -234,8 +232,8 @@ class Scenario:
             if limit in BUDGET_LIMITS:
                 value = runtime.runs.next_action(runtime.runs.find(run)).value
             return await runtime.resume(run, raise_limits={limit: value + 1})
-        if stopped.status == "waiting" and not self.has_user:
-            wait = stopped.question
+        wait = stopped.question
+        if stopped.status == "waiting" and not (self.has_user or wait.is_timer):  # a reply may come after its time
             answer = answer_to(wait)
             self.ledger.write(Entry("replied", wait.run or run, wait.id, digest(canonical(answer))))
             with suppress(QuestionUnknown):  # answered before the kill
