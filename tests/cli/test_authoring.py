@@ -78,7 +78,7 @@ def test_skills_and_lint_report_a_broken_skill(reyn, tmp_path: Path):
     folder = tmp_path / "reyn/project/broken"
     folder.mkdir(parents=True)
     (folder / "skill.md").write_bytes(b"\xff")
-    assert "(invalid; run `reyn lint`)" in reyn("skills").out
+    assert "(invalid; lint lists its errors)" in reyn("skills").out
     output = reyn("lint")
     assert output.code == 1
     assert "skill.md:1:1: RYN110" in output.out

@@ -351,7 +351,7 @@ def description_of(folder: Path) -> str:
     try:
         value = parse_front_matter(read_text(folder / "skill.md", "skill.md", inside=folder), "skill.md").value
     except DocumentError:
-        return "(invalid; run `reyn lint`)"
+        return "(invalid; lint lists its errors)"
     return str(value.get("description", "")).strip() if isinstance(value, dict) else ""
 
 
