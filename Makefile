@@ -40,7 +40,7 @@ $(VENV)/demo: pyproject.toml
 	fi
 	@touch $@
 
-## quick: the tests of the inner loop; a minute on two idle cores
+## quick: the tests of the inner loop; a minute and a half on two idle cores
 # Every package is tested, each property with a tenth of its examples, each test with three of its cases at most. Left out: what
 # is marked `slow`, kills, faults, fuzzing, attacks, the docs, whole programs, signals, sandboxes, servers and the small model.
 SLOW := examples contributing mcp sandbox functions/test_configured_tools.py functions/test_killed.py functions/test_typing.py \
@@ -68,7 +68,7 @@ quick: setup
 	$(PYTEST) -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))
 
-## test: everything, with some of the cases of long tests; about twelve minutes on two idle cores
+## test: everything, with some of the cases of long tests; fifteen minutes on two idle cores
 # The kills come first, in processes of their own: a small process forks faster.
 test: check $(VENV)/openai-2/ready
 	$(BIN)/reyn models pull smollm2
