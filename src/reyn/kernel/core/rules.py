@@ -392,7 +392,7 @@ def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
 
 
 def on_values_read(state: RunState, body: kinds.RuleMatched | kinds.ConditionsChecked) -> RunState:
-    """Count the values that expressions have read as part of the visit: with others, a decision is another one."""
+    """Count the values that expressions have read as part of the visit: with other values, a decision counts as new."""
     return replace(state, visit=state.visit.with_op(canonical(body.read).decode())) if body.read else state
 
 

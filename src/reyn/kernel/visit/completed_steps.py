@@ -83,7 +83,7 @@ class CompletedSteps:
         return found
 
     def repeat(self, before: str, call: str) -> None:
-        """Let a call do again what another one of this visit did without a result, if it did anything."""
+        """Let a call repeat what an earlier call of this visit did without a result, if it did anything."""
         if (found := next((one for one in self._done if one.call == before), None)) is not None:
             self._repeated[call] = found
 

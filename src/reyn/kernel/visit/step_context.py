@@ -84,7 +84,7 @@ class StepContext:
         self.tape = tape
         self.work = SharedWork()
         self.completed = CompletedSteps() if is_check else _steps_of(log, tape, phase)
-        """A check judges what is proposed now, so that none takes over what another one found."""
+        """A check judges what is proposed now, so that none takes over the result of an earlier check."""
 
     def taken_over(self, args: dict[str, Any], call: str) -> tuple[Any] | str:
         """Return the value of what an earlier attempt has done with the same arguments.
